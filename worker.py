@@ -243,9 +243,7 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
         housekeeping=StoreHousekeeping(
             redis, servers.blobs, servers.temporal, settings.task_queue, retention, BlobSettings().blob_ttl
         ),
-        deletion=StoreDeletion(
-            redis, servers.blobs, servers.temporal, settings.task_queue, views, schedule_files, webhooks
-        ),
+        deletion=StoreDeletion(redis, servers.blobs, servers.temporal, settings.task_queue, views, webhooks),
         schedules=ScheduledTasks(schedule_files, webhooks),
         push=PushDelivering(
             configs,

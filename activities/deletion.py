@@ -21,7 +21,6 @@ from everloop.runtime.schedules.schedules import Schedules, ScheduleUnknownError
 from everloop.runtime.temporal.executions import TaskExecutions
 from everloop.runtime.temporal.payloads import payload_folder
 from everloop.stores.artifacts.cleanup import ArtifactRemoval
-from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.blobs.cleanup import remove_folder
 from everloop.stores.conversations.store import Conversations
 from everloop.stores.keys import owner_prefix, request_rate_key, tool_result_key
@@ -58,7 +57,6 @@ class StoreDeletion(DeletionPort):
     client: Client
     task_queue: str
     views: TaskViews
-    schedule_files: ScheduleFiles
     webhooks: ScheduleWebhooks
 
     def __post_init__(self) -> None:
@@ -199,10 +197,10 @@ class StoreDeletion(DeletionPort):
         return await remove_matching(self.redis, f"{literal(tool_result_key(prefix))}*")
 
     async def _remove_schedules(self, owner: str) -> int:
+        """Remove schedules; their files are in contexts of their own, which go as others do."""
         found = (await self._schedules.of_owner(owner)).ids
         for schedule_id in found:
             await self.webhooks.remove(schedule_id)
-            await self.schedule_files.remove(owner, schedule_id)
             try:
                 await self._schedules.remove(schedule_id)
             except ScheduleUnknownError:  # removed a moment ago

@@ -1,7 +1,7 @@
 """Steps of a deletion, where little is left of what is deleted."""
 
 from collections.abc import AsyncGenerator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
@@ -15,6 +15,9 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.deletion import StoreDeletion
 from everloop.runtime.redis import connect_redis, remove_matching
+from everloop.runtime.schedules.definition import ScheduleDefinition
+from everloop.runtime.schedules.recurrence import Recurrence
+from everloop.runtime.schedules.schedules import Schedules, ScheduleUnknownError
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.record import ArtifactAddress, folder_of_record
 from everloop.stores.artifacts.schedule_files import ScheduleFiles
@@ -30,24 +33,22 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import names
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, RemoveResult
 from everloop.workflows.contract.names import child_task_id, context_key
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import new_id, said, status, submitted
 from tests.support.encryption import keyring
 from tests.support.rigs.operator import until
-from tests.support.stores import new_artifacts
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def deletion(redis: Redis, temporal_address: str, tmp_path: Path) -> AsyncGenerator[StoreDeletion]:
     views, blobs = TaskViews(redis), LocalBlobs(tmp_path)
-    artifacts = new_artifacts(views)
     yield StoreDeletion(
         redis,
         blobs,
         await Client.connect(temporal_address),
         "queue",
         views,
-        ScheduleFiles(artifacts, artifacts),
         ScheduleWebhooks(redis, PushConfigs(redis)),
     )
     blobs.close()
@@ -241,6 +242,27 @@ async def test_artifacts_go_that_nobody_can_decrypt(
     listed = cast("list[str]", await redis.zrange(EXPIRING_ARTIFACTS_KEY, 0, -1))
     assert [key for key in listed if owner in key] == []
     assert [path for path in (tmp_path / "artifacts").rglob("*") if path.is_file()] == []
+
+
+async def test_a_schedule_goes_with_files_that_nobody_can_decrypt(
+    redis: Redis, redis_url: str, temporal_address: str, deletion: StoreDeletion
+) -> None:
+    """They are in a context of their own, and go as others of its owner do."""
+    client = await Client.connect(temporal_address, data_converter=WIRE_DATA_CONVERTER)
+    owner, schedules = new_id(), Schedules(client, "queue")
+    once = Recurrence(at=datetime.now(UTC) + timedelta(days=999))
+    schedule = ScheduleDefinition("agent", "Agent", (), once, owner=owner, name="yearly", keeps=True)
+    await schedules.add(schedule)
+    await until(lambda: schedules.of_owner(owner), does=lambda found: bool(found.ids))
+    async with connect_redis(redis_url.replace("/0", "/1"), keyring("lost")) as encrypted:
+        artifacts = Artifacts(encrypted, deletion.blobs, TaskViews(encrypted))
+        files = {"input-1": NewPart("file", b"content")}
+        await ScheduleFiles(artifacts, artifacts).keep(owner, schedule.id, files)
+    await done(deletion, DeletionTarget(kind=DeletionKind.OWNER, owner=owner))
+
+    assert await redis.keys(f"*{owner}*") == []
+    with pytest.raises(ScheduleUnknownError):
+        await schedules.get(schedule.id)
 
 
 def all_of(view: TaskView) -> DeletionTarget:
