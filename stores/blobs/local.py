@@ -102,8 +102,8 @@ class LocalBlobs(Blobs):
 
     A blob has reached the disk when `put` returns. No symbolic link below the directory leads out of it. A
     directory that lost even its id is taken for a volume that is not mounted, not for one whose blobs are
-    missing; nor is anything put there once the id was seen. Its threads are its own, so that a volume that
-    hangs holds up nothing else. Close it with `close`.
+    missing; once the id was seen, nothing is put there, and nothing counts as deleted. Its threads are its
+    own, so that a volume that hangs holds up nothing else. Close it with `close`.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -123,7 +123,7 @@ class LocalBlobs(Blobs):
         return await self._in_thread(lambda: self._get(self._path(key), key))
 
     async def delete(self, key: str) -> None:
-        await self._in_thread(lambda: self._path(key).unlink(missing_ok=True))
+        await self._in_thread(lambda: self._delete(self._path(key), key))
 
     async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
         return await self._in_thread(
@@ -143,7 +143,14 @@ class LocalBlobs(Blobs):
         except OSError as error:
             raise BlobsUnavailableError(self.location, _REASONS.get(error.errno or 0, error)) from error
 
+    def _delete(self, path: Path, key: str) -> None:
+        if self._had_probe:
+            self._require_probe(key)
+        path.unlink(missing_ok=True)
+
     def _list_old(self, folder: str, before: float, cursor: str) -> BlobPage:
+        if self._had_probe:
+            self._require_probe(folder)
         keys: list[str] = []
         for number, key in enumerate(self._files(folder, cursor), start=1):
             if is_key(key) and _changed_at(self.directory / key) <= before:

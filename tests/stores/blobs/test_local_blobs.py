@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
+from everloop.stores.blobs.cleanup import remove_folder
 from everloop.stores.blobs.local import THREADS, UNFINISHED, LocalBlobs
 
 CONTENT = bytes(range(256)) * 4000
@@ -65,7 +66,7 @@ async def test_no_symbolic_link_leads_out_of_the_directory(tmp_path: Path, link:
 
 
 async def test_unmounted_directory_is_not_a_missing_blob(tmp_path: Path) -> None:
-    """A directory without even its id is a store that is away: tasks wait, and nothing is put there."""
+    """A directory without even its id is a store that is away: tasks and deletions wait, nothing is put."""
     blobs = LocalBlobs(tmp_path / "blobs")
     await blobs.put(PROBE_KEY, b"id")
     await blobs.get(PROBE_KEY)
@@ -74,6 +75,10 @@ async def test_unmounted_directory_is_not_a_missing_blob(tmp_path: Path) -> None
         await blobs.get(KEY)
     with pytest.raises(BlobsUnavailableError, match="mount"):
         await blobs.put(KEY, CONTENT)
+    with pytest.raises(BlobsUnavailableError, match="mount"):
+        await blobs.delete(KEY)
+    with pytest.raises(BlobsUnavailableError, match="mount"):
+        await remove_folder(blobs, "payloads/task")
     assert not (tmp_path / "blobs").exists()
 
 
