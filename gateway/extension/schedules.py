@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
+import structlog
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 from pydantic import JsonValue
 from pydantic.alias_generators import to_camel
 from starlette.responses import Response
+from structlog.typing import FilteringBoundLogger
 
 from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.errors import TemporalUnavailableError
@@ -35,6 +37,7 @@ from everloop.gateway.http.errors import ConflictError, NotFoundError
 from everloop.gateway.requests.fields import marked, page_token, unmarked
 from everloop.gateway.services import Services
 from everloop.runtime.at_once import for_each
+from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp, to_message
 from everloop.runtime.schedules.definition import ScheduleDefinition, problem_of_id, schedule_id
 from everloop.runtime.schedules.schedules import (
@@ -49,6 +52,8 @@ from everloop.runtime.schedules.schedules import (
 from everloop.stores.artifacts.schedule_files import context_of_schedule
 from everloop.stores.push.configs import PushConfig
 from everloop.workflows.contract.messages import UserMessage
+
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 MOST = 100
 """Schedules that an owner may have."""
@@ -68,6 +73,10 @@ async def list_schedules(services: Services, call: Call) -> Response:
         try:
             known = await services.schedules.get(id_)
         except ScheduleUnknownError:  # removed a moment ago
+            return None
+        except EncryptionError as error:
+            # One schedule that cannot be decrypted must not hide all others of its owner.
+            _log.warning("schedule left out of a list", schedule_id=id_, reason=str(error))
             return None
         return await _json(services, id_, known, most_runs=1) if _is_seen(call, known) else None
 

@@ -23,7 +23,10 @@ from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import Attachments
 from everloop.runtime.protocol.tasks import HTTP_BASE
 from everloop.runtime.redis import connect_redis
-from everloop.runtime.schedules.definition import schedule_id
+from everloop.runtime.schedules.definition import ScheduleDefinition, schedule_id
+from everloop.runtime.schedules.recurrence import Recurrence
+from everloop.runtime.schedules.schedules import Schedules
+from everloop.runtime.temporal.payloads import data_converter
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
@@ -33,6 +36,7 @@ from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.harness import AGENT, Named, PromptModel, key_scheme, running_gateway, unique, working
+from tests.support.encryption import keyring
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
 
 KEYS = {
@@ -323,6 +327,36 @@ async def test_lists_have_those_of_the_owner(office: Office) -> None:
     for wrong in ("!", "bm9uZQ=="):  # Temporal would take either for an outage of its own
         status, text = error_of(await office.call("GET", f"?pageToken={wrong}"))
         assert (status, "leave it out to start over" in text) == (400, True)
+
+
+async def test_one_that_cannot_be_decrypted_hides_no_other(
+    office: Office, views: TaskViews, temporal_address: str
+) -> None:
+    """It is left out of lists, as such tasks are."""
+    lost, here = [
+        await Client.connect(temporal_address, data_converter=data_converter(None, cipher=keyring(key)))
+        for key in ("lost", "here")
+    ]
+    owner, once = unique("owner"), Recurrence(at=datetime.now(UTC) + timedelta(days=999))
+    sealed = ScheduleDefinition("staged", "Staged", (), once, owner=owner, name="sealed")
+    await Schedules(lost, "none").add(sealed)
+    async with running_gateway(
+        here,
+        views,
+        queue="none",
+        access=AccessControl(Named()),
+        attachments=office.attachments,
+        agents=[AGENT],
+    ) as gateway:
+        address, headers = f"{HTTP_BASE}/schedules", {"owner": owner}
+        made = (await gateway.http.post(address, json=schedule(), headers=headers)).json()
+        while len((await Schedules(here, "none").of_owner(owner)).ids) < 2:
+            pass
+        listed = await gateway.http.get(address, headers=headers)
+    for id_ in (sealed.id, schedule_id(owner, made["id"])):
+        await Schedules(here, "none").remove(id_)
+
+    assert [each["id"] for each in listed.json().get("schedules", ())] == [made["id"]], listed.text
 
 
 @pytest.mark.parametrize(
