@@ -1,5 +1,6 @@
 """The pages of the console beside its chat: what stands there, and what can be done."""
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -9,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import httpx
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from everloop.gateway.console.build import WEB
 from tests.acceptance.console.agents import EXAMPLE
@@ -391,3 +392,48 @@ async def test_screen_readers_find_their_way(
         ]
 
     assert found == {key: [] for key in found}
+
+
+async def test_text_runs_as_its_script_does(service: Service, page: Page) -> None:
+    """Each block from right to left if its first letter does; a list and a quote as wholes; code never."""
+    text = "# שבת\n\nLeft\n\n> שבת\n\n- שבת\n\n  one\n\n```\nשבת\n```"
+    service.script([Reply([text])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+
+    await say(page, "שבת")
+    await expect(page.locator(".task-foot .badge")).to_have_text("completed")
+
+    ways = "each => each.map(one => `${one.localName} ${getComputedStyle(one).direction}`)"
+    assert await page.locator(".said, .answer .block > *").evaluate_all(ways) == [
+        *("div rtl", "h1 rtl", "p ltr", "blockquote rtl", "ul rtl", "pre ltr")
+    ]
+
+
+async def test_a_chat_shows_its_newest_turns_alone(service: Service, page: Page) -> None:
+    """A link leads to the earlier ones; of a chat that was left nothing shows while the next one is read."""
+    service.script([Reply(["One."]), Reply(["Two."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    for words, answer in (("First chat", "One."), ("Second chat", "Two.")):
+        await page.get_by_role("link", name="New chat").click()
+        await say(page, words)
+        await expect(page.locator(".answer")).to_have_text(answer)
+    is_read = asyncio.Event()
+
+    async def read_slowly(route: Route) -> None:
+        if "ListTasks" not in (route.request.post_data or ""):
+            return await route.continue_()
+        await is_read.wait()
+        response = await route.fetch()
+        listed = await response.json()
+        listed["result"]["nextPageToken"] = "older"
+        return await route.fulfill(response=response, json=listed)
+
+    await page.route("**/agents/studio**", read_slowly)
+    await page.go_back()
+    await expect(page.locator(".answer")).to_have_count(0)
+    await expect(page.get_by_role("link", name="Earlier messages")).to_have_count(0)
+    is_read.set()
+    await expect(page.locator(".answer")).to_have_text("One.")
+    await page.get_by_role("link", name="Earlier messages").click()
+
+    await expect(page.get_by_role("heading", name="First chat")).to_be_visible()

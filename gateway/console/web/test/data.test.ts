@@ -155,7 +155,7 @@ describe("a page of plain HTTP, but on localhost", () => {
   afterEach(() => void vi.unstubAllGlobals());
 
   it("sends messages, each with an id of its own", () => {
-    vi.stubGlobal("crypto", { getRandomValues: (array: Uint8Array) => crypto.getRandomValues(array) });
+    vi.stubGlobal("crypto", { getRandomValues: (array: Uint8Array<ArrayBuffer>) => crypto.getRandomValues(array) });
     const ids = new Set(Array.from({ length: 100 }, () => userMessage([]).messageId));
     expect(ids.size).toBe(100);
   });

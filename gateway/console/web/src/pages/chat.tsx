@@ -21,6 +21,8 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
   const chosen = agent || lastAgent.value || known[0]?.id || "";
   const turns = useSignal<Followed[]>([]);
   const draft = useSignal(query.value.get("say") ?? "");
+  /** Whether there are turns before those that show. */
+  const hasEarlier = useSignal(false);
   /** What is written takes the place of the last turn. */
   const edits = useSignal(false);
   const version = useSignal(0);
@@ -30,20 +32,22 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
     if (agent) lastAgent.value = agent;
   }, [agent]);
   useEffect(() => {
-    if (contextId && !turns.value.some((turn) => turn.task.contextId === contextId)) void load();
-    if (!contextId) turns.value = [];
+    if (contextId && turns.value.some((turn) => turn.task.contextId === contextId)) return;
+    turns.value = []; // those of another chat are no part of this one
+    hasEarlier.value = false;
+    if (!contextId || !chosen) return;
+    let isLeft = false;
+    listTasks(chosen, { contextId, pageSize: 20 }).then(
+      ({ tasks, nextPageToken }) => {
+        if (isLeft) return;
+        const loaded = tasks.reverse().map((task) => followTask(chosen, task.id));
+        turns.value = [...loaded.filter((each) => !turns.value.includes(each)), ...turns.value];
+        hasEarlier.value = Boolean(nextPageToken);
+      },
+      (error: unknown) => isLeft || toast(words(error), "error"),
+    );
+    return () => void (isLeft = true);
   }, [contextId, chosen]);
-
-  async function load(): Promise<void> {
-    if (!chosen) return;
-    try {
-      const { tasks } = await listTasks(chosen, { contextId, pageSize: 20 });
-      const oldestFirst = [...tasks].reverse();
-      turns.value = oldestFirst.map((task) => followTask(chosen, task.id));
-    } catch (error) {
-      toast(words(error), "error");
-    }
-  }
 
   const last = turns.value.at(-1);
   const edited = (edits.value && last?.task.messages.find((message) => message.role === "user")?.parts) || [];
@@ -126,6 +130,11 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
         {turns.value.length === 0 && (
           <Start agent={known.find((each) => each.id === chosen)} onChoose={(text) => (draft.value = text)} />
         )}
+        {hasEarlier.value && (
+          <p class="task">
+            <a href={hasExtension.value ? href(["contexts", contextId]) : href(["tasks"], { agent: chosen })}>Earlier messages</a>
+          </p>
+        )}
         {turns.value.map((turn, n) => (
           <TaskView
             key={turn.task.messages[0]?.id ?? turn.task.id ?? n}
@@ -140,7 +149,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
           placeholder={isBusy ? "Add to what it works on" : edits.value ? "Write the last message anew" : "Write a message"}
           initial={draft.value}
           initialFiles={edited.filter((part) => part.content?.$case !== "text" || part.filename)}
-          disabled={!chosen}
+          waits={!chosen}
           onSend={say}
         >
           {isBusy ? (

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type Part, textPart } from "../api/a2a";
-import { toast } from "../state/store";
+import { toast, words } from "../state/store";
 import { bytes } from "./ui";
 
 const MOST_BYTES = 10_000_000;
@@ -15,7 +15,8 @@ async function filePart(file: File): Promise<Part> {
 
 type Props = {
   placeholder: string;
-  disabled?: boolean;
+  /** Nobody is known yet who could be written to. What is sent is kept until then. */
+  waits?: boolean;
   /** What stands beside the button to send. */
   children?: ComponentChildren;
   /** What stands there at first: words, and files that were sent before. */
@@ -24,11 +25,12 @@ type Props = {
   onSend: (parts: Part[]) => void;
 };
 
-export function Composer({ placeholder, disabled = false, children, initial = "", initialFiles = [], onSend }: Props) {
+export function Composer({ placeholder, waits = false, children, initial = "", initialFiles = [], onSend }: Props) {
   const [text, setText] = useState(initial);
   const [sent, setSent] = useState(initialFiles);
   const [files, setFiles] = useState<File[]>([]);
   const [over, setOver] = useState(false);
+  const [isDue, setDue] = useState(false);
   const area = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
 
@@ -50,13 +52,25 @@ export function Composer({ placeholder, disabled = false, children, initial = ""
   };
   const isEmpty = !text.trim() && !files.length && !sent.length;
   const send = async (): Promise<void> => {
-    if (disabled || isEmpty) return;
-    const parts = [...(text.trim() ? [textPart(text)] : []), ...sent, ...(await Promise.all(files.map(filePart)))];
+    if (isEmpty) return;
+    setDue(waits);
+    if (waits) return;
+    // Before files are read, which takes a while: who presses Enter twice sends once.
     setText("");
     setSent([]);
     setFiles([]);
-    onSend(parts);
+    try {
+      onSend([...(text.trim() ? [textPart(text)] : []), ...sent, ...(await Promise.all(files.map(filePart)))]);
+    } catch (error) {
+      setText(text);
+      setSent(sent);
+      setFiles(files);
+      toast(`Nothing is sent: a file cannot be read (${words(error)}).`, "error");
+    }
   };
+  useEffect(() => {
+    if (isDue && !waits) void send();
+  }, [isDue, waits]);
 
   // Files may be dropped anywhere: beside the composer the browser would leave this page for them.
   const latest = useRef(add);
@@ -99,9 +113,13 @@ export function Composer({ placeholder, disabled = false, children, initial = ""
         ref={area}
         rows={1}
         value={text}
+        dir="auto"
         placeholder={placeholder}
         aria-label={placeholder}
-        onInput={(event) => setText(event.currentTarget.value)}
+        onInput={(event) => {
+          setDue(false);
+          setText(event.currentTarget.value);
+        }}
         onKeyDown={(event) => {
           if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
           event.preventDefault();
@@ -119,9 +137,11 @@ export function Composer({ placeholder, disabled = false, children, initial = ""
           Attach
         </button>
         <input ref={chooser} type="file" multiple hidden onChange={(event) => add(event.currentTarget.files ?? [])} />
-        <span class="spacer" />
+        <span class="spacer" role="status">
+          {isDue && "It is sent as soon as the agents are known."}
+        </span>
         {children}
-        <button class="primary" disabled={disabled || isEmpty}>
+        <button class="primary" disabled={isEmpty}>
           Send
         </button>
       </div>

@@ -29,7 +29,7 @@ export function QuestionForm({ question, onGiven }: { question: Question; onGive
   const mine = !question.approvers || question.approvers === "owner";
   return (
     <section class="question" aria-label="The task asks" ref={place}>
-      <p class="question-text">{question.tool && question.purpose === "approval" ? question.text.split("\n", 1)[0] : question.text}</p>
+      <p class="question-text" dir="auto">{question.tool && question.purpose === "approval" ? question.text.split("\n", 1)[0] : question.text}</p>
       {question.tool && (
         <div class="question-call">
           <code>{question.tool}</code>
@@ -102,7 +102,7 @@ function Words({ busy, give }: Omit<FieldsProps, "question">) {
         void give({ answer: text });
       }}
     >
-      <textarea rows={2} value={text} aria-label="Your answer" onInput={(event) => setText(event.currentTarget.value)} />
+      <textarea rows={2} dir="auto" value={text} aria-label="Your answer" onInput={(event) => setText(event.currentTarget.value)} />
       <button class="primary" disabled={busy || !text.trim()}>
         Answer
       </button>

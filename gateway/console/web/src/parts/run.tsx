@@ -75,7 +75,7 @@ function Thought({ text, live }: { text: string; live: boolean }) {
   return (
     <details class="thought">
       <summary>{live ? "Thinking…" : "Thought"}</summary>
-      <div class="thought-text">{text}</div>
+      <div class="thought-text" dir="auto">{text}</div>
     </details>
   );
 }

@@ -38,7 +38,10 @@ export function agentName(id: string): string {
 
 // Tasks that somebody looks at, or has looked at lately.
 
-const MOST = 12;
+/** Tasks that are kept: more than a chat shows at once. */
+const MOST = 40;
+/** Streams that are open at once. Browsers have six connections to a host of HTTP/1.1, for all tabs together. */
+const MOST_OPEN = 2;
 const followed = new Map<string, Followed>();
 
 /** Follows a task; of several pages that show it, all see the same. One that had ended may have been reset: it is asked for again. */
@@ -64,19 +67,19 @@ export function send(agent: string, parts: Part[], where: { contextId?: string; 
 }
 
 function keep(one: Followed): Followed {
-  const place = () => {
-    if (!one.task.id || followed.get(one.task.id) === one) return;
-    followed.set(one.task.id, one);
-    for (const [id, old] of followed) {
-      if (followed.size <= MOST) break;
-      old.close();
-      followed.delete(id);
-    }
-  };
-  place();
   effect(() => {
     void one.version.value;
-    place();
+    const isEnded = one.connection.value === "ended";
+    const { id } = one.task;
+    if (!id) return;
+    if (followed.get(id) !== one && isEnded) return; // another one has taken its place
+    followed.set(id, one);
+    const open = [...followed.values()].filter((each) => each.connection.peek() === "open");
+    const old = [...open.slice(0, -MOST_OPEN), ...[...followed.values()].slice(0, -MOST)];
+    for (const each of old) {
+      followed.delete(each.task.id);
+      each.close();
+    }
   });
   return one;
 }

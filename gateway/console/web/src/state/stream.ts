@@ -33,7 +33,10 @@ export function follow(agent: string, task: TaskModel, message?: Message): Follo
     version: signal(0),
     connection: signal<Connection>("connecting"),
     error: signal(""),
-    close: () => abort.abort(),
+    close() {
+      abort.abort();
+      followed.connection.value = "ended";
+    },
   };
   void run(followed, abort, message);
   return followed;

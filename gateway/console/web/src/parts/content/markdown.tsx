@@ -8,6 +8,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { copy as copyText } from "../../state/store";
 import { heightOf, LongText } from "./text";
 
+/** Elements that run from right to left if their words do. */
+const WRITTEN = new Set(["P", "H1", "H2", "H3", "H4", "H5", "H6", "UL", "OL", "BLOCKQUOTE", "TABLE"]);
+
 /** Characters that are parsed without a pause. */
 const SLICE = 200_000;
 /** Blocks that are whole are put together until they have so many characters. */
@@ -47,6 +50,7 @@ DOMPurify.addHook("beforeSanitizeAttributes", (node) => {
   if (language) node.setAttribute("data-language", language);
 });
 DOMPurify.addHook("afterSanitizeAttributes", (node) => {
+  if (WRITTEN.has(node.tagName) && !node.parentElement?.closest("blockquote, ul, ol")) node.setAttribute("dir", "auto");
   if (node.tagName !== "A") return;
   node.setAttribute("target", "_blank");
   node.setAttribute("rel", "noopener noreferrer nofollow");

@@ -41,7 +41,7 @@ function OnePart({ part, done, markdown, open }: { part: Part; done: boolean; ma
       if (part.filename) return <FilePart part={part} size={content.value.length} open={open} />;
       if (part.mediaType && part.mediaType !== "text/markdown" && part.mediaType !== "text/plain") return <Json text={content.value} />;
       if (markdown) return <Markdown text={content.value} done={done} />;
-      return content.value.length > LONG ? <LongText text={content.value} /> : <div class="said">{content.value}</div>;
+      return content.value.length > LONG ? <LongText text={content.value} /> : <div class="said" dir="auto">{content.value}</div>;
     case "data":
       if (isRows(content.value)) return <KnownRows rows={content.value} />;
       return open ? <JsonTree value={content.value as JsonValue} /> : <Json text={JSON.stringify(content.value)} />;
