@@ -107,7 +107,7 @@ async def test_a_reservation_that_comes_to_nothing_passes(redis: Redis) -> None:
 
 
 async def test_a_task_that_will_not_exist_is_released(store: Store) -> None:
-    """Its place is free at once; a task that exists keeps its own."""
+    """Its place is free at once, as is that of one that is deleted; a task that exists keeps its own."""
     owner, task_id = new_id(), new_id()
     view = await create(store, owner)
     assert await reserve(store, owner, task_id, new_id()) == [True, False]
@@ -116,3 +116,9 @@ async def test_a_task_that_will_not_exist_is_released(store: Store) -> None:
     await store.quotas.release_task(owner, view.task_id)
 
     assert await reserve(store, owner, new_id(), new_id()) == [True, False]
+
+    owner, task_id = new_id(), new_id()
+    assert await reserve(store, owner, task_id) == [True]
+    await create(store, owner, task_id)
+    assert await store.views.lists.forget(owner, task_id)
+    assert await reserve(store, owner, new_id(), new_id()) == [True, True]

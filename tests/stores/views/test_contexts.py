@@ -20,7 +20,7 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import USAGE
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskState
-from tests.stores.examples import new_id, said, status, submitted
+from tests.stores.examples import at, new_id, said, status, submitted
 
 DAY = 24 * 3600
 KNOWN_FOR = {"written": 30, "bare": 7, "at once": 30}
@@ -152,15 +152,19 @@ async def test_contexts_go_a_time_after_their_last_task(own_redis: Redis) -> Non
         own_redis, RetentionSettings.model_construct(task_ttl_days=second, conversation_ttl_days=second)
     )
     owner = new_id()
-    ended, open_ = (submitted(owner=owner, context_id=name) for name in ("ended", "open"))
-    for view in (ended, open_):
+    ended, open_, first, again = (
+        submitted(owner=owner, context_id=name) for name in ("ended", "open", "again", "again")
+    )
+    for view in (ended, open_, first):
         await views.create(view)
+    await views.publish(first.task_id, "run", [status(2, TaskState.COMPLETED)])
+    await views.create(again)
     await views.publish(ended.task_id, "run", [status(2, TaskState.COMPLETED)])
     while await views.contexts.get(owner, "ended"):  # noqa: ASYNC110 -- Redis says nothing when a key expires
         await asyncio.sleep(0.05)
     await ViewCleanup(own_redis).clean("", dry_run=False)
 
-    assert await own_redis.zrange(owner_contexts_key(owner), 0, -1) == ["open"]
+    assert sorted(await own_redis.zrange(owner_contexts_key(owner), 0, -1)) == ["again", "open"]
     assert (await known(views, owner, "open")).open_tasks == 1
 
 
@@ -199,13 +203,14 @@ async def test_events_of_a_task_that_is_to_be_kept_stay(own_redis: Redis) -> Non
 
 
 async def test_what_was_answered_at_once_is_no_task(views: TaskViews) -> None:
-    """Its context is listed all the same."""
+    """Its context is listed all the same, at the time at which it was answered first."""
     view = submitted(owner=new_id(), context_id="c1").model_copy(update={"history": (said("m", "Hi"),)})
     await views.note_answer(view)
-    await views.note_answer(view)
+    await views.note_answer(view.model_copy(update={"created_at": at(9)}))
     context = await known(views, view.owner, "c1")
 
     assert (context.count, context.open_tasks, context.title) == (0, 0, "Hi")
+    assert context.updated_at == view.created_at
     assert [task.task_id for task in context.tasks] == [view.task_id]
     assert await views.contexts.forget_task(view.owner, "c1", view.task_id)
     assert (await known(views, view.owner, "c1")).count == 0
