@@ -24,7 +24,7 @@ from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.conversations.store import Conversations
-from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY, view_key
+from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY, pending_blobs_key, view_key
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.retention import RetentionSettings
@@ -87,10 +87,12 @@ async def test_files_of_a_task_and_its_sub_agents_go_with_it(
         )
     folder = folder_of_record(ArtifactAddress(context, "own").record_key)
     await blobs.put(f"{folder}/unnamed", b"the content of nothing")
+    await redis.zadd(pending_blobs_key(context), {f"{folder}/unnamed": 0})
     await done(deletion, all_of(view))
     blobs.close()
 
     assert [each.artifact_id for each in await artifacts.list_artifacts(context)] == ["stays"]
+    assert await redis.zrange(pending_blobs_key(context), 0, -1) == []
     files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert [each for each in (*writers, "nothing") if f"content of {each}".encode() in files] == ["stays"]
 

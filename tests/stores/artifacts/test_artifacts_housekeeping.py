@@ -63,13 +63,15 @@ async def test_a_result_that_is_kept_again_leaves_nothing_behind(rig: ArtifactRi
 
 
 async def test_an_artifact_that_was_changed_since_it_was_listed_stays(rig: ArtifactRig) -> None:
-    """The list that the housekeeping goes through may be older than the record."""
+    """The list that the housekeeping goes through may be older than the record, and is put right."""
     assert rig.redis
     await begin(rig)
-    listed = {(await rig.record("a")).address.record_key: rig.clock.at.timestamp() - 1}
-    await rig.redis.zadd(EXPIRING_ARTIFACTS_KEY, listed)
+    record = await rig.record("a")
+    key = record.address.record_key
+    await rig.redis.zadd(EXPIRING_ARTIFACTS_KEY, {key: rig.clock.at.timestamp() - 1})
 
     assert await housekeep(rig, later=timedelta()) == (0, 0)
+    assert await rig.redis.zscore(EXPIRING_ARTIFACTS_KEY, key) == record.expires_at.timestamp()
     assert await rig.content("a") == b"0" * 150 + b"tail"
 
 

@@ -1,7 +1,7 @@
 """Lists follow views in a second step: who dies in between, or comes late, leaves nothing wrong for long."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from redis.asyncio import Redis
@@ -189,6 +189,17 @@ async def test_who_reads_a_page_finds_all_that_have_begun_to_work(
     # Of two that have waited longest none has begun: what came after them is found by the sweep.
     expected = {*range(9)} - waiting - ({5} if len(waiting) > 1 else set())
     assert {view.task_id for view in page.views} == {views[number].task_id for number in expected}
+
+
+async def test_the_tenth_status_of_a_millisecond_is_later_than_the_ninth(store: Store) -> None:
+    """Lists compare positions as numbers."""
+    view = submitted()
+    listing = (await store.step(view, None)).listing
+    assert listing
+    for revision, state in (("5-10", TaskState.WORKING), ("5-9", TaskState.SUBMITTED)):
+        await store.views.lists.enter(replace(listing, revision=revision, state=state))
+
+    assert (await store.told(view))["states"] == ["any", TaskState.WORKING]
 
 
 async def test_an_end_that_comes_late_leaves_a_task_open_that_has_opened_again(store: Store) -> None:
