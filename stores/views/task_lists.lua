@@ -146,9 +146,6 @@ function operations.enter()
     return {0, '', false}
   end
   local expiry = TERMINAL[ARGV[5]] and TIME:format(ARGV[3]:match('^%d+') + ARGV[8]) or '-'
-  if before and before[3] == ARGV[3] and before[8] > expiry then
-    expiry = before[8]  -- its view was found to live longer
-  end
   local task = words_of(table.concat({'t', ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], expiry, ARGV[9]}, ' '))
   if before then
     remove(before)

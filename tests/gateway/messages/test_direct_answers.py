@@ -68,8 +68,8 @@ async def test_an_answer_at_once_stands_in_its_conversation(client: Client, view
 
 
 async def test_all_who_send_the_same_message_hear_the_same(client: Client, views: TaskViews) -> None:
-    """Twenty sends at once are one decision, however many gateways take them."""
-    model = ScriptedModel(answer("Four."))
+    """Twenty sends at once are one decision, however many gateways take them. A key is for one message."""
+    model, key = ScriptedModel(answer("Four."), answer("Four.")), {"Idempotency-Key": unique("key")}
     async with deciding(client, views, model) as gateway:
         asked = request(unique("2 + 2"))
         async with connected(gateway.url, streaming=False) as a2a:
@@ -78,7 +78,11 @@ async def test_all_who_send_the_same_message_hear_the_same(client: Client, views
                 return [response async for response in a2a.send_message(asked)]
 
             replies = await asyncio.gather(*(ask() for _ in range(20)))
-    assert len(model.calls) == 1
+        assert len(model.calls) == 1
+        for text in ("2 + 2", "Delete all"):
+            message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
+            keyed = await gateway.call("SendMessage", {"message": message}, **key)
+    assert keyed.json()["error"]["code"] == -32602
     assert all(reply == replies[0] for reply in replies)
 
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from everloop.runtime.temporal.payloads import NO_TASK, payload_folder
+from everloop.runtime.temporal.payloads import NO_TASK, PAYLOADS, payload_folder
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.cleanup import OrphanedBlobs
 from everloop.stores.blobs.cleanup import FOLDER, BlobsSharedError, PayloadCleanup, announce_user
@@ -60,13 +60,16 @@ async def test_payloads_of_workflows_that_temporal_knows_stay(tmp_path: Path, cl
     await started(client, f"{parent}/push/config")
     await until_listed(client, f"{parent}/push/config")
     stay = [await keep(tmp_path, task_id) for task_id in (running, closed, parent, "a" * 300, "a'b", NO_TASK)]
+    stay.append(tmp_path / PAYLOADS / "no.task" / "content")
+    await LocalBlobs(tmp_path).put(f"{PAYLOADS}/no.task/content", b"content")
+    age(stay[-1], LONGER)
     young = await keep(tmp_path, str(uuid4()), since=TTL / 2)
     gone = await keep(tmp_path, f"gone.{uuid4()}")
 
     assert (await payloads(tmp_path, client).clean("", dry_run=True)).removed == 1
     assert gone.exists()
     assert await payloads(tmp_path, client).clean("", dry_run=False) == (1, "")
-    assert [path.exists() for path in [*stay, young, gone]] == [True] * 7 + [False]
+    assert [path.exists() for path in [*stay, young, gone]] == [True] * 8 + [False]
     assert not gone.parent.exists()
     assert await payloads(tmp_path, client).clean("", dry_run=False) == (0, "")
 

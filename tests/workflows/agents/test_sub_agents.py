@@ -20,7 +20,7 @@ from everloop.workflows.contract.calls import (
     ToolReply,
 )
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, Usage, text_of
-from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
+from everloop.workflows.contract.tasks import AgentSpec, Identity, TaskState, ToolSpec
 from tests.support.fakes.ports import (
     CountingTools,
     FakePorts,
@@ -105,7 +105,7 @@ async def test_what_a_failed_sub_agent_used_counts_too(start_task: StartTask) ->
 
 
 async def test_agents_that_ask_each_other_come_to_an_end(start_task: StartTask) -> None:
-    """At some depth the model is told to do without."""
+    """At some depth the model is told to do without. All work for whom the first one works for."""
 
     class Recursive(ScriptedModel):
         @activity.defn
@@ -118,9 +118,10 @@ async def test_agents_that_ask_each_other_come_to_an_end(start_task: StartTask) 
             super().__init__(Recursive())
             self.agents.spec = PARENT
 
-    ports = Agents()
-    result = await run(start_task(ports, PARENT))
+    ports, client = Agents(), Identity(scheme="apiKey", subject="client")
+    result = await run(start_task(ports, PARENT, changes={"identity": client}))
     assert result.excerpt == "enough"
+    assert [call.identity for call in ports.agents.loaded] == [client] * 6
     outcomes = [stored.result.outcome for stored in ports.tools.results]
     assert outcomes == ["error", *(["ok"] * 5)]
 
