@@ -120,7 +120,8 @@ async def change_schedule(services: Services, call: Call) -> Response:
     def changed(before: ScheduleDefinition) -> ScheduleDefinition:
         """Change it as it is now: somebody else may have changed something else."""
         fields = {name: getattr(wanted.definition, name) for name in fields_of(body)}
-        return replace(before, **fields, identity=wanted.definition.identity, keeps=wanted.definition.keeps)
+        keeps = wanted.definition.keeps or (before.keeps and not known.definition.keeps)
+        return replace(before, **fields, identity=wanted.definition.identity, keeps=keeps)
 
     with _translated():
         await services.attachments.files.bring(call.owner, id_, wanted.files or {})

@@ -8,14 +8,19 @@ ScheduleError
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.schedule.v1 import Schedule as RawSchedule
+from temporalio.api.workflowservice.v1 import UpdateScheduleRequest
 from temporalio.client import (
     Client,
+    Schedule,
     ScheduleActionExecution,
     ScheduleActionExecutionStartWorkflow,
     ScheduleActionResult,
@@ -26,8 +31,6 @@ from temporalio.client import (
     ScheduleListActionStartWorkflow,
     ScheduleListDescription,
     ScheduleSpec,
-    ScheduleUpdate,
-    ScheduleUpdateInput,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -72,6 +75,9 @@ START_TIMEOUT = 5.0
 
 START_PAUSE = 0.1
 """Seconds between two looks for it."""
+
+CHANGES = 10
+"""How often a change is tried where others change the same schedule at once."""
 
 _WRONG_SPEC = "Invalid schedule spec: "
 _OVERLAP_NAMES = {policy: name for name, policy in OVERLAPS.items()}
@@ -155,18 +161,17 @@ class Schedules:
         """
         made = list[Recurrence]()
 
-        async def update(known: ScheduleUpdateInput) -> ScheduleUpdate:
-            before = await self._read(known.description)
+        async def update(known: ScheduleDescription) -> Schedule:
+            before = await self._read(known)
             after = changed(before.definition)
             made.append(after.recurrence)
             schedule = after.schedule(self._task_queue, datetime.now(UTC), is_paused=before.is_paused)
             action = cast("ScheduleActionStartWorkflow", schedule.action)
-            action.id = cast("ScheduleActionStartWorkflow", known.description.schedule.action).id
-            return ScheduleUpdate(schedule)
+            action.id = cast("ScheduleActionStartWorkflow", known.schedule.action).id
+            return schedule
 
         async with _answers(schedule_id, made):
-            handle, _ = await self._find(schedule_id)
-            await handle.update(update, rpc_timeout=ANSWER_TIMEOUT)
+            await self._update(schedule_id, update)
 
     async def get(self, schedule_id: str) -> KnownSchedule:
         """Return what is known of a schedule."""
@@ -236,15 +241,42 @@ class Schedules:
                 return ""
 
     async def _set_paused(self, schedule_id: str, *, is_paused: bool) -> ScheduleHandle:
-        def update(known: ScheduleUpdateInput) -> ScheduleUpdate:
+        async def update(known: ScheduleDescription) -> Schedule:
             # The SDK's own methods would put a note in the place of the user's.
-            known.description.schedule.state.paused = is_paused
-            return ScheduleUpdate(known.description.schedule)
+            known.schedule.state.paused = is_paused
+            return known.schedule
 
         async with _answers(schedule_id):
-            handle, _ = await self._find(schedule_id)
-            await handle.update(update, rpc_timeout=ANSWER_TIMEOUT)
-            return handle
+            return await self._update(schedule_id, update)
+
+    async def _update(
+        self, schedule_id: str, changed: Callable[[ScheduleDescription], Awaitable[Schedule]]
+    ) -> ScheduleHandle:
+        """Change a schedule as it is now; if somebody else changes it at once, change what comes of that.
+
+        Temporal drops a change of what is not the newest, and does not tell. The SDK lets it be made.
+        """
+        for _ in range(CHANGES):
+            handle, known = await self._find(schedule_id)
+            schedule = await changed(known)
+            wanted = await schedule._to_proto(self._client)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] -- no other way has the token
+            await self._client.workflow_service.update_schedule(
+                UpdateScheduleRequest(
+                    namespace=self._client.namespace,
+                    schedule_id=schedule_id,
+                    schedule=wanted,
+                    conflict_token=known.raw_description.conflict_token,
+                    identity=self._client.identity,
+                    request_id=str(uuid.uuid4()),
+                ),
+                retry=True,
+                timeout=ANSWER_TIMEOUT,
+            )
+            now = (await handle.describe(rpc_timeout=ANSWER_TIMEOUT)).raw_description.schedule
+            # What is to be started has the time of its change in it.
+            if (_input(now), now.state.paused) == (_input(wanted), wanted.state.paused):
+                return handle
+        raise ScheduleAwayError("others change the schedule at once, again and again; try again")
 
     async def _find(self, schedule_id: str) -> tuple[ScheduleHandle, ScheduleDescription]:
         handle = self._client.get_schedule_handle(schedule_id)
@@ -349,6 +381,10 @@ def _last_task(actions: Sequence[ScheduleActionResult]) -> str:
 
 def _task_id(action: ScheduleActionExecution) -> str:
     return action.workflow_id if isinstance(action, ScheduleActionExecutionStartWorkflow) else ""
+
+
+def _input(schedule: RawSchedule) -> Payloads:
+    return schedule.action.start_workflow.input
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """Schedules over HTTP: their owner makes, reads, changes, runs and removes them, and nobody else."""
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -260,6 +261,20 @@ async def test_a_time_may_be_written_in_any_way(office: Office, when: Json, show
     changed = await office.call("PATCH", f"/{body['id']}", {"note": "Ask Ann."})
     assert changed.json() == {**made.json(), "note": "Ask Ann."}
     assert (await office.call("DELETE", f"/{body['id']}")).status_code == 200
+
+
+async def test_changes_at_once_are_all_made(office: Office) -> None:
+    """None undoes another, be it a pause, or what keeps a webhook."""
+    for text in ("once", "twice", "thrice", "more"):  # not every time do they meet
+        path = f"/{(await office.made())['id']}"
+        message = {"parts": [{"text": text}]}
+        changes = [{"message": message}, {"pushConfig": {"url": WEBHOOK}}, {"note": text}]
+        calls = [office.call("PATCH", path, change) for change in changes]
+        answers = await asyncio.gather(*calls, office.call("POST", f"{path}:pause"))
+        now = (await office.call("GET", path)).json()
+        assert [each.status_code for each in answers] == [200] * 4
+        assert (now["message"]["parts"], now["pushConfig"]["url"]) == ([{"text": text}], WEBHOOK)
+        assert (now["note"], now["paused"]) == (text, True)
 
 
 async def test_nobody_else_knows_of_a_schedule(office: Office) -> None:
