@@ -43,6 +43,7 @@ async def test_a_key_or_a_token_logs_in(service: Service, open_tab: OpenTab, tmp
     await ada.goto(f"{gateway.url}/console")
     await log_in(ada, "ek_wrong")
     await expect(ada.get_by_role("alert")).to_be_visible()
+    await expect(ada.get_by_label("API key or token")).to_be_focused()
     await log_in(ada, seed_secret(key))
     await ada.goto(f"{gateway.url}/console/chat/studio")
     await say(ada, "It is me")

@@ -1,11 +1,15 @@
 // Who are you? A key or a token; the gateway decides.
 
 import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
 import { logIn, loginProblem } from "../api/auth";
 import { problem } from "../state/store";
 
 export function Login() {
   const secret = useSignal("");
+  const field = useRef<HTMLInputElement>(null);
+  // Browsers heed `autofocus` once per page, and a login may be wrong, or end.
+  useEffect(() => field.current?.focus(), []);
   return (
     <main class="login" tabIndex={-1}>
       <form
@@ -20,8 +24,8 @@ export function Login() {
         <h1>Everloop</h1>
         <p>This gateway wants to know who you are. Paste an API key, or a token.</p>
         <input
+          ref={field}
           type="password"
-          autofocus
           autocomplete="off"
           aria-label="API key or token"
           value={secret.value}
