@@ -4,7 +4,7 @@ import { signal, type Signal } from "@preact/signals";
 import { agentClient, EVENTS, type Message, noteIds, type StreamResponse } from "../api/a2a";
 import { cardOf } from "../api/catalogue";
 import { ApiError, ask, pathOf } from "../api/root";
-import { fold, type TaskModel, TERMINAL, WAITING } from "./fold";
+import { callsOf, fold, type TaskModel, TERMINAL, WAITING } from "./fold";
 import { findSubAgents } from "./past";
 
 export type Connection = "connecting" | "open" | "lost" | "ended";
@@ -19,6 +19,7 @@ export type Followed = {
   close(): void;
 };
 
+const ACTIVATED: Record<string, string> = { "A2A-Extensions": EVENTS };
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 15_000;
 /** Changes reach the screen once a frame, however many tokens come. */
@@ -79,11 +80,15 @@ async function run(followed: Followed, abort: AbortController, message?: Message
         changed();
         if (update.payload?.$case === "message") return end(followed);
       }
-      if (TERMINAL.has(followed.task.state)) return end(followed);
+      if (TERMINAL.has(followed.task.state)) {
+        if (isBehind(followed.task)) await read(followed, { signal: connection.signal, serviceParameters: ACTIVATED }).catch(() => undefined);
+        return end(followed);
+      }
       if (!followed.task.id) throw new ApiError(0, "The stream ended before the task began.");
       // A turn has ended and the task waits, or the gateway stops: subscribe, without alarm.
       pause = FIRST_PAUSE;
       if (WAITING.has(followed.task.state)) {
+        if (isBehind(followed.task)) lastId = ""; // what became of it is read
         await sleep(pause);
         continue;
       }
@@ -120,6 +125,19 @@ function isUnsupported(error: Error): boolean {
   return /UnsupportedOperation/i.test(error.name) || /publishes nothing more/.test(error.message);
 }
 
+/** Whether calls may have ended that this page saw no end of: a stream that a message opens begins at that message. */
+function isBehind({ run, questions }: TaskModel): boolean {
+  return callsOf(run).filter((call) => !call.outcome).length > questions.length;
+}
+
+/** Reads what has become of a task, with the steps that the events extension tells. */
+async function read(followed: Followed, options: { signal: AbortSignal; serviceParameters: Record<string, string> }): Promise<void> {
+  const client = await agentClient(followed.agent);
+  const value = await client.getTask({ tenant: "", id: followed.task.id, historyLength: undefined }, options);
+  fold(followed.task, { payload: { $case: "task", value } });
+  followed.version.value++;
+}
+
 async function open(
   followed: Followed,
   signal: AbortSignal,
@@ -127,16 +145,12 @@ async function open(
   lastId: string,
 ): Promise<AsyncIterable<StreamResponse>> {
   const client = await agentClient(followed.agent);
-  const headers: Record<string, string> = { "A2A-Extensions": EVENTS };
-  if (lastId) headers["Last-Event-ID"] = lastId;
-  const options = { signal, serviceParameters: headers };
+  const options = { signal, serviceParameters: lastId ? { ...ACTIVATED, "Last-Event-ID": lastId } : ACTIVATED };
   if (message)
     return client.sendMessageStream({ tenant: "", message, configuration: undefined, metadata: undefined }, options);
   if (!lastId) {
     // One that has ended cannot be subscribed to.
-    const value = await client.getTask({ tenant: "", id: followed.task.id, historyLength: undefined }, options);
-    fold(followed.task, { payload: { $case: "task", value } });
-    followed.version.value++;
+    await read(followed, options);
     if (!TERMINAL.has(followed.task.state)) findSubAgents(followed.task).then(() => followed.version.value++, () => undefined); // a server without the extension
   }
   if (TERMINAL.has(followed.task.state)) return none();
