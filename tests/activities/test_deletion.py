@@ -100,7 +100,7 @@ async def test_files_of_a_task_and_its_sub_agents_go_with_it(
 async def test_a_context_goes_with_a_task_that_only_temporal_knows(
     deletion: StoreDeletion, temporal_address: str
 ) -> None:
-    """Redis has lost it."""
+    """Redis has lost it. If only what is over is to go, it stays as long as the task runs."""
     client, owner = await Client.connect(temporal_address), new_id()
     attributes = [SearchAttributePair(names.OWNER, owner), SearchAttributePair(names.CONTEXT_ID, "c")]
     task = await client.start_workflow(
@@ -109,10 +109,13 @@ async def test_a_context_goes_with_a_task_that_only_temporal_knows(
         task_queue="nobody",
         search_attributes=TypedSearchAttributes(attributes),
     )
+    target = DeletionTarget(kind=DeletionKind.CONTEXT, owner=owner, context_id="c")
+    query = f"{names.OWNER.name} = '{owner}' AND ExecutionStatus = "
+    await until(lambda: client.count_workflows(f"{query}'Running'"), does=lambda found: found.count == 1)
+    await done(deletion, target.model_copy(update={"if_over": True}))
     await task.terminate()
-    query = f"{names.OWNER.name} = '{owner}' AND ExecutionStatus = 'Terminated'"
-    await until(lambda: client.count_workflows(query), does=lambda found: found.count == 1)
-    await done(deletion, DeletionTarget(kind=DeletionKind.CONTEXT, owner=owner, context_id="c"))
+    await until(lambda: client.count_workflows(f"{query}'Terminated'"), does=lambda found: found.count == 1)
+    await done(deletion, target)
 
     with pytest.raises(RPCError, match="not found"):
         await task.describe()
