@@ -8,7 +8,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 BIN := .venv/bin
-EVERLOOP := $(BIN)/python -m everloop
+EVERLOOP := $(BIN)/everloop
 INSTALLED := .venv/installed-from-lock
 
 # Without this pyright asks the network whether there is a newer pyright.
@@ -28,7 +28,7 @@ demo: $(INSTALLED) console ## show a task that is streamed, and one that survive
 	@exec $(EVERLOOP) demo
 
 console: $(INSTALLED) ## build the console, unless it is up to date
-	@$(BIN)/python gateway/console/build.py
+	@$(BIN)/python everloop/gateway/console/build.py
 
 pictures: $(INSTALLED) console ## draw the pages that documents show: of the demo, and of tasks that are stuck
 	$(BIN)/python -m tests.acceptance.console.picture docs
@@ -46,7 +46,7 @@ lint: $(INSTALLED) ## rules, format, direction of imports, and the language of d
 
 types: $(INSTALLED) console ## types, strictly, of Python and of the console's TypeScript
 	$(BIN)/pyright
-	$(BIN)/python gateway/console/build.py check
+	$(BIN)/python everloop/gateway/console/build.py check
 
 docs: $(INSTALLED) ## build the site of the documents into build/site, and follow its links
 	$(BIN)/python docs/development/site/build.py
@@ -54,7 +54,7 @@ docs: $(INSTALLED) ## build the site of the documents into build/site, and follo
 # Five processes keep two cores busy, since tests that kill wait; each has servers of its own. In the order of their
 # folders, the longest come first.
 test: $(INSTALLED) console ## what each commit has to pass; servers are started as needed
-	$(BIN)/python gateway/console/build.py test
+	$(BIN)/python everloop/gateway/console/build.py test
 	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --ignore tests/containers
 
 # Two of them had found what thawed workers wrote: 77130451 and 4418802.
@@ -95,12 +95,13 @@ lock: ## pin the newest versions that pyproject.toml allows, and of them those t
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --constraint requirements.lock \
 	  --output-file deploy/docker/requirements.lock
 
-.venv: $(INSTALLED) ## install what requirements.lock names into .venv (PYTHON=… chooses the interpreter)
+.venv: $(INSTALLED) ## install Everloop and what requirements.lock names into .venv (PYTHON=… chooses the interpreter)
 
-$(INSTALLED): requirements.lock
+$(INSTALLED): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Everloop needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing);" \
 	       "name another one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@

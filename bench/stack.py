@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from bench.servers.peer_worker import READY
 from bench.sides import Everloop, Peer, Side
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
 from tests.support.servers.processes import ServerProcess, wait_until_answers

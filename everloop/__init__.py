@@ -7,6 +7,8 @@ gateway and the commands do not need what agents are made of.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from everloop.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from everloop.agents.agent import Agent, Responder, Skill, Turn
     from everloop.agents.artifact_tools import artifacts
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     from everloop.workflows.contract.questions import Answer
     from everloop.workflows.contract.tasks import Identity
 
-__version__ = "0.1.0"
 
 __all__ = ["Agent", "Answer", "AuthRequired", "CallDelta", "Compaction", "Ended", "HookContext", "Identity"]
 __all__ += ["InputRequired", "Limits", "Memory", "Model", "ModelRequest", "ModelSettings", "NeedsApproval"]

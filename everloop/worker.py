@@ -1,1 +1,385 @@
-../worker.py
+"""Composition root of the worker process: settings → clients → ports → Worker. See `worker.py --help`."""
+
+from everloop.runtime.lean import freeze_startup  # isort: skip -- it loads libraries before they load more
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NoReturn
+
+import structlog
+import uvloop
+from pydantic import ValidationError
+from redis.asyncio import Redis
+from temporalio.client import Client, Plugin
+from temporalio.service import RPCError
+from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
+
+from everloop.activities.conversation.memory import RememberedConversation
+from everloop.activities.deletion import StoreDeletion
+from everloop.activities.housekeeping import StoreHousekeeping
+from everloop.activities.model.call import ModelCalls
+from everloop.activities.model.clients import Clients, check_agents, misspelt_models
+from everloop.activities.model.models import Models
+from everloop.activities.narrator.narrator import Narrator
+from everloop.activities.publish import ViewPublisher
+from everloop.activities.push.delivery import PushDelivering, Webhooks
+from everloop.activities.push.feed import TaskWorkflows
+from everloop.activities.schedules import ScheduledTasks
+from everloop.activities.telemetry import ActivityTasks, ContentSettings, begin_counters
+from everloop.activities.tools.call import AgentTools
+from everloop.activities.tools.catalogue import AgentCatalogue
+from everloop.activities.transcripts import CachedTranscripts
+from everloop.agents.errors import AgentError
+from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
+from everloop.models.catalogue import Catalogue, ModelsSettings
+from everloop.runtime.blobs import Blobs
+from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
+from everloop.runtime.settings import StartError, allow_files, explain, hide_environment, report_unknown
+from everloop.runtime.telemetry.settings import TelemetrySettings
+from everloop.runtime.telemetry.setup import configure_logs, configure_telemetry
+from everloop.runtime.temporal.connection import NAMESPACE_TIMEOUT, TemporalUnreachableError, connect_worker
+from everloop.runtime.temporal.describe import namespace_retention
+from everloop.runtime.temporal.housekeeping import ensure_housekeeping
+from everloop.stores.artifacts.schedule_files import make_schedule_files
+from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
+from everloop.stores.blobs.cleanup import announce_user
+from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+from everloop.stores.conversations.store import Conversations
+from everloop.stores.providers import ProviderGates
+from everloop.stores.push.configs import PushConfigs
+from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, PushSettings
+from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
+from everloop.stores.retention import RetentionSettings
+from everloop.stores.secrets import Secrets
+from everloop.stores.token_counts import TokenSettings, token_counter
+from everloop.stores.tool_records import ToolRecords, ToolResults
+from everloop.stores.transcripts import Transcripts
+from everloop.version import __version__
+from everloop.workers.eviction import EVICT_AFTER, ParkedTaskEviction
+from everloop.workers.ports import Ports, calls_of, queues_named_by, report_queues
+from everloop.workers.processes import WorkerProcesses
+from everloop.workers.settings import QueueNameError, WorkerArguments, WorkerSettings, parse_arguments
+from everloop.workers.shutdown import RunningActivities
+from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract import names
+from everloop.workflows.deletion import Deletion
+from everloop.workflows.housekeeping import Housekeeping
+from everloop.workflows.push_delivery import PushDelivery
+
+CANCELLATION_LATENCY = timedelta(seconds=1)
+"""How often heartbeats really reach Temporal, and so how soon a cancelled call is notified."""
+
+LOST_WORKER_TIMEOUT = timedelta(seconds=5)
+"""How long a step of a task waits for the worker that keeps the task in memory; then any worker takes it. A
+gateway gives workers twice as long to take a message in, so that no client notices a worker that died."""
+
+_log = structlog.get_logger()
+
+
+def build_workers(
+    client: Client,
+    ports: Ports,
+    settings: WorkerSettings,
+    queues: Sequence[str] = names.WORKER_QUEUES,
+    *interceptors: Interceptor,
+) -> list[Worker]:
+    """Wire implementations to ports, a worker for each queue; tests pass fakes.
+
+    `queues` are kinds (`names.WORKER_QUEUES`), or the names of queues that agents or tools have of their own.
+    """
+    return [
+        _worker(client, queue, ports, settings, interceptors) for queue in queues if calls_of(queue, ports)
+    ]
+
+
+def _workflows(ports: Ports) -> list[type]:
+    usual = [AgentTask, Deletion, Housekeeping]
+    return [*usual, PushDelivery] if ports.push else usual
+
+
+def _worker(
+    client: Client, queue: str, ports: Ports, settings: WorkerSettings, interceptors: Sequence[Interceptor]
+) -> Worker:
+    return Worker(
+        client,
+        task_queue=settings.queue_named(queue),
+        workflows=_workflows(ports) if queue == names.WORKFLOWS_QUEUE else [],
+        activities=calls_of(queue, ports),
+        interceptors=[ActivityTasks(), *interceptors],
+        workflow_runner=UnsandboxedWorkflowRunner(),  # ADR 19
+        max_cached_workflows=settings.max_cached_workflows,
+        tuner=settings.tuner(queue),
+        workflow_task_poller_behavior=settings.pollers,
+        activity_task_poller_behavior=settings.pollers,
+        max_task_queue_activities_per_second=settings.queue_rates.get(queue),
+        sticky_queue_schedule_to_start_timeout=LOST_WORKER_TIMEOUT,
+        graceful_shutdown_timeout=settings.grace_of(queue),
+        default_heartbeat_throttle_interval=CANCELLATION_LATENCY,
+        max_heartbeat_throttle_interval=CANCELLATION_LATENCY,
+        deployment_config=settings.versioning,
+        # Six events of each iteration name it. The SDK's own is a hash of all code, read for half a second.
+        build_id=None if settings.versioning else __version__,
+    )
+
+
+@asynccontextmanager
+async def running_workers(
+    client: Client,
+    ports: Ports,
+    settings: WorkerSettings,
+    queues: Sequence[str] = names.WORKER_QUEUES,
+    *,
+    evict_after: timedelta = EVICT_AFTER,
+) -> AsyncGenerator[None]:
+    """Work until the block ends; then all workers stop at the same time, each with its calls in the grace.
+
+    `evict_after` is that of `ParkedTaskEviction`.
+
+    Raises:
+        TemporalUnreachableError: Temporal went away, or its namespace, before the workers had begun.
+    """
+    eviction, running = ParkedTaskEviction(evict_after), RunningActivities()
+    workers = build_workers(client, ports, settings, queues, eviction, running)
+    evicting = asyncio.create_task(eviction.run(workers))
+    runs = asyncio.gather(*(worker.run() for worker in workers))
+    block, is_left = asyncio.current_task(), False
+
+    def end_block(runs: asyncio.Future[list[None]]) -> None:
+        if runs.exception() and block and not is_left:
+            block.cancel()
+
+    runs.add_done_callback(end_block)  # once, however many workers fail
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not (block and runs.done() and runs.exception()):
+            raise
+        block.uncancel()
+    finally:
+        is_left = True
+        evicting.cancel()
+        cancelling = asyncio.create_task(running.cancel_after(timedelta(seconds=settings.shutdown_grace)))
+        await asyncio.gather(*(worker.shutdown() for worker in workers))
+        cancelling.cancel()
+    try:
+        await runs
+    except RuntimeError as error:
+        # The SDK asks for the namespace once more, in the background, and has no other type for this.
+        if not str(error).startswith("Worker validation failed"):
+            raise
+        raise TemporalUnreachableError(
+            f"the worker could not begin: {error}. "
+            f"Start it again when Temporal answers for {client.namespace!r}"
+        ) from error
+
+
+@asynccontextmanager
+async def _checked_redis() -> AsyncGenerator[Redis]:
+    async with connect_redis(StoreSettings().redis_url) as redis:
+        for warning in await check_redis(redis):
+            _log.warning(warning)
+        yield redis
+
+
+@dataclass(frozen=True)
+class Servers:
+    """What a worker talks to."""
+
+    redis: Redis
+    blobs: Blobs
+    clients: Clients
+    temporal: Client
+
+
+@asynccontextmanager
+async def _connected(plugins: Sequence[Plugin]) -> AsyncGenerator[Servers]:
+    async with (
+        _checked_redis() as redis,
+        opened_blobs(BlobSettings(), redis) as blobs,
+        aclosing(Clients()) as clients,
+    ):
+        yield Servers(redis, blobs, clients, await connect_worker(plugins, blobs))
+
+
+def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, catalogue: Catalogue) -> Ports:
+    redis, retention = servers.redis, RetentionSettings()
+    content = ContentSettings().is_captured
+    models = Models(catalogue, servers.clients, ProviderGates(redis), captures_content=content)
+    configs = PushConfigs(redis)
+    deliveries = PushDeliveries(servers.temporal, configs, settings.task_queue)
+    views = NotifyingTaskViews(redis, configs, deliveries.notify, retention)
+    transcripts, secrets = Transcripts(redis, ttl=retention.transcript_ttl), Secrets(redis)
+    outcome_ttl = retention.transcript_ttl  # both are told again by history
+    records = ToolRecords(redis, ttl=retention.tool_record_ttl, outcome_ttl=outcome_ttl)
+    artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, views)
+    schedule_files = make_schedule_files(ArtifactSettings(), redis, servers.blobs, views)
+    tokens = token_counter(TokenSettings())
+    conversations = Conversations(redis, ttl=retention.conversation_ttl, count_tokens=tokens)
+    conversation = RememberedConversation(conversations, transcripts, models, records)
+    webhooks = ScheduleWebhooks(redis, configs)
+    return Ports(
+        model=ModelCalls(models, agents, views, transcripts, artifacts, records),
+        tools=AgentTools(
+            agents,
+            views,
+            transcripts,
+            records,
+            secrets,
+            artifacts,
+            threads=settings.max_concurrent_activities,
+            captures_content=content,
+            cached=ToolResults(redis),
+        ),
+        transcript=CachedTranscripts(transcripts, records),
+        publish=ViewPublisher(views, artifacts, conversation),
+        agents=AgentCatalogue(agents, views, transcripts, records),
+        context=conversation,
+        narrator=Narrator(models, views, records),
+        housekeeping=StoreHousekeeping(
+            redis, servers.blobs, servers.temporal, settings.task_queue, retention, BlobSettings().blob_ttl
+        ),
+        deletion=StoreDeletion(redis, servers.blobs, servers.temporal, settings.task_queue, views, webhooks),
+        schedules=ScheduledTasks(schedule_files, webhooks),
+        push=PushDelivering(
+            configs,
+            views,
+            TaskWorkflows(servers.temporal, artifacts, views.max_bytes),
+            Webhooks(PushSettings().policy),
+            records,
+        ),
+    )
+
+
+@asynccontextmanager
+async def _closing_plugins(agents: AgentRegistry) -> AsyncGenerator[None]:
+    """Let plugins close what they have opened, once nothing uses it any more."""
+    try:
+        yield
+    finally:
+        for plugin in agents.plugins:
+            try:
+                await plugin.close()
+            except Exception as error:  # noqa: BLE001 -- it is the user's code, and the next one is to close too
+                _log.warning("plugin not closed", plugin=plugin.name, error_type=type(error).__name__)
+
+
+@asynccontextmanager
+async def working(
+    agents: AgentRegistry,
+    queues: Sequence[str],
+    settings: WorkerSettings,
+    catalogue: Catalogue,
+    plugins: Sequence[Plugin] = (),
+) -> AsyncGenerator[Servers]:
+    """Connect, and work until the block ends. `plugins` are those of Temporal's client."""
+    async with _connected(plugins) as servers:
+        ports = _wire(servers, agents, settings, catalogue)
+        async with _closing_plugins(agents), running_workers(servers.temporal, ports, settings, queues):
+            yield servers
+
+
+async def _risks_of_resets(client: Client) -> list[str]:
+    try:
+        kept = await namespace_retention(client, rpc_timeout=NAMESPACE_TIMEOUT)
+    except RPCError:
+        return []  # who may not ask, as with some keys of Temporal Cloud, or nobody answers now
+    risk = RetentionSettings().risk_of_resets(kept)
+    return [risk] if risk else []
+
+
+async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
+    """Work until SIGTERM or SIGINT, then let running calls end within the grace period."""
+    settings, asked = WorkerSettings(), ModelsSettings()
+    catalogue = Catalogue.load(asked.file, asked.model, os.environ)
+    try:
+        check_agents(catalogue, agents)
+    except StartError as error:
+        whose = (
+            "; it is the demo agent, because EVERLOOP_AGENTS names none" if AgentSettings().is_default else ""
+        )
+        raise StartError(f"{error}{whose}") from None
+    settings.check_names({*queues, *queues_named_by(agents)})
+    telemetry = configure_telemetry("everloop-worker")
+    stopping = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(name, stopping.set)
+    try:
+        async with working(agents, queues, settings, catalogue, telemetry.plugins) as servers:
+            if names.WORKFLOWS_QUEUE in queues:
+                await announce_user(servers.temporal, servers.blobs, settings.task_queue)
+                await ensure_housekeeping(servers.temporal, settings.task_queue)
+            risks = await _risks_of_resets(servers.temporal)
+            for warning in [*agents.missed, *misspelt_models(catalogue, agents), *risks]:
+                _log.warning(warning)
+            report_queues(agents, queues, settings)
+            begin_counters([agent.id for agent in agents])
+            freeze_startup()
+            telemetry.ready()
+            _log.info(
+                "worker ready",
+                task_queue=settings.task_queue,
+                queues=list(queues),
+                agents=[a.id for a in agents],
+                models_file=str(asked.file) if asked.file else None,
+                prices_of=str(catalogue.date),
+            )
+            await stopping.wait()
+            _log.info("worker stops", grace=settings.shutdown_grace)
+            telemetry.stopping()
+        _log.info("worker stopped")
+    finally:
+        telemetry.shutdown()
+
+
+def work(given: WorkerArguments) -> int:
+    """Run a worker and return the exit code of the process; what stops it at start is one line."""
+    hide_environment()  # MCP servers are processes of the same user
+    allow_files()
+    if not given.is_child:
+        report_unknown("worker")
+    try:
+        if given.processes > 1:
+            return uvloop.run(_run_processes(given))
+        uvloop.run(run(load_agents(AgentSettings().agents), given.queues))
+    except (AgentError, QueueNameError, StartError) as error:
+        sys.stderr.write(f"worker: {error}\n")
+        return 1
+    except ValidationError as error:
+        sys.stderr.write(f"worker: wrong setting: {explain(error)}\n")
+        return 1
+    return 0
+
+
+async def _run_processes(given: WorkerArguments) -> int:
+    settings = TelemetrySettings()
+    configure_logs(settings.log_level)
+    command = [
+        *(sys.executable, "-m", "everloop.worker"),
+        "--queues",
+        ",".join(given.queues),
+        "--child",
+    ]
+    return await WorkerProcesses(command, given.processes, settings.address).run()
+
+
+def main() -> int:
+    """Run a worker that takes on everything, in this process, and return its exit code."""
+    return work(WorkerArguments(names.WORKER_QUEUES, 1))
+
+
+def run_and_exit() -> NoReturn:
+    """Run a worker with the arguments of this process, and end the process."""
+    exit_code = work(parse_arguments(sys.argv[1:]))
+    sys.stderr.flush()
+    # Temporal's native threads may abort an interpreter that tears itself down (exit code 134).
+    os._exit(exit_code)
+
+
+if __name__ == "__main__":
+    run_and_exit()

@@ -27,7 +27,7 @@ from bench.orders import RESULT_BYTES, Order
 from bench.report import WIDTH, console, leave
 from bench.runs import message_of, result_of
 from bench.stack import memory_of, processor_ms, start_server
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 from tests.support.rigs.deployment import running_deployment
 from tests.support.servers.processes import ServerProcess
 from tests.support.servers.webhook import Webhook, running_webhook

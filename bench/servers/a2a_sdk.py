@@ -16,7 +16,7 @@ from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, Task, TaskState, Tas
 from a2a.utils.errors import TaskNotCancelableError
 from starlette.applications import Starlette
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 
 
 class Done(AgentExecutor):

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from bench.agent import megabytes
 from bench.orders import stamped_tokens
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 
 
 async def stream(request: Request) -> EventSourceResponse:

@@ -17,7 +17,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from bench.orders import Order, prose, stamped_tokens
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 
 HEADERS = [(b"content-type", b"text/event-stream")]
 USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}

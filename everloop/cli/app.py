@@ -10,12 +10,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperOption
 
-from everloop import __version__
-from everloop.cli import housekeeping, keys, schedules, servers, stack
+from everloop.cli import keys, schedules, servers, stack
 from everloop.cli.author import add, dev, new
 from everloop.cli.client import artifacts, chat, contexts, gateways, tasks
 from everloop.cli.doctor import command as doctor
+from everloop.cli.housekeeping import command as housekeeping
 from everloop.cli.output import INTERRUPTED, NAME, print_line, print_notice, report
+from everloop.version import __version__
 
 OWN_REPORTS = frozenset({"worker", "gateway", "temporal"})
 """Commands that say themselves which variables of the environment are no settings, or read others."""

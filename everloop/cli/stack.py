@@ -22,7 +22,7 @@ from everloop.cli.output import (
 from everloop.cli.servers import STATE, check_local_servers, use_env
 
 if TYPE_CHECKING:
-    from everloop.deploy.local.stack import LocalStack
+    from everloop.local.stack import LocalStack
 
 DEMO_STATE = STATE / "demo"
 
@@ -70,8 +70,8 @@ def demo(
     use_env()
     from everloop.cli.demo.history import DemoError
     from everloop.cli.demo.play import play
-    from everloop.deploy.local.errors import LocalStackError
-    from everloop.deploy.local.supervisor import run_until_signal
+    from everloop.local.errors import LocalStackError
+    from everloop.local.supervisor import run_until_signal
 
     try:
         with reported(LocalStackError, interrupted=INTERRUPTED_DEMO):
@@ -105,8 +105,8 @@ def _run_stack(
     is_up = asyncio.Event()
 
     async def run() -> None:
-        from everloop.deploy.local.settings import load_settings
-        from everloop.deploy.local.stack import running_stack
+        from everloop.local.settings import load_settings
+        from everloop.local.stack import running_stack
 
         settings = load_settings()
         if default_port and not settings.port:
@@ -126,8 +126,8 @@ def run_servers(work: Coroutine[Any, Any, None], is_up: Callable[[], bool]) -> N
     Raises:
         CommandError: they do not start, or the signal came before they were up.
     """
-    from everloop.deploy.local.errors import LocalStackError
-    from everloop.deploy.local.supervisor import run_until_signal
+    from everloop.local.errors import LocalStackError
+    from everloop.local.supervisor import run_until_signal
 
     with reported(LocalStackError, interrupted=INTERRUPTED_START):
         run_until_signal(work)
@@ -136,7 +136,7 @@ def run_servers(work: Coroutine[Any, Any, None], is_up: Callable[[], bool]) -> N
 
 
 def _announce(stack: "LocalStack", *, as_json: bool) -> None:
-    from everloop.deploy.demo_model.script import MODEL
+    from everloop.local.demo_model.script import MODEL
 
     url = stack.gateway_url.rstrip("/")
     addresses = (

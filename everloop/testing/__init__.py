@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from everloop.deploy.demo_model.chat_request import ChatRequest
-    from everloop.deploy.demo_model.completion import Call, Refusal, Reply
+    from everloop.local.demo_model.chat_request import ChatRequest
+    from everloop.local.demo_model.completion import Call, Refusal, Reply
     from everloop.testing.app import App, StartApp, running
     from everloop.testing.cases import Case, export
     from everloop.testing.errors import (
@@ -31,8 +31,8 @@ __all__ += ["TestingError", "WorkerProcessError", "call", "cut", "export", "fail
 _HOMES = {
     name: module
     for module, names in {
-        "everloop.deploy.demo_model.chat_request": "ChatRequest",
-        "everloop.deploy.demo_model.completion": "Call Refusal Reply",
+        "everloop.local.demo_model.chat_request": "ChatRequest",
+        "everloop.local.demo_model.completion": "Call Refusal Reply",
         "everloop.testing.app": "App StartApp running",
         "everloop.testing.cases": "Case export",
         "everloop.testing.errors": (

@@ -18,7 +18,7 @@ from pydantic_core import to_json, to_jsonable_python
 from everloop.agents.agent import Output
 from everloop.client import Client, Part, Result
 from everloop.client.extension.past import PastEvent
-from everloop.deploy.demo_model.completion import Call, Reply
+from everloop.local.demo_model.completion import Call, Reply
 from everloop.testing.app import App
 from everloop.testing.errors import CaseError
 from everloop.testing.model import Script

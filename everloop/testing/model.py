@@ -21,9 +21,9 @@ from pydantic import BaseModel, JsonValue
 from starlette.applications import Starlette
 
 from everloop.activities.narrator.story import INSTRUCTIONS
-from everloop.deploy.demo_model.app import build_app
-from everloop.deploy.demo_model.chat_request import ChatRequest
-from everloop.deploy.demo_model.completion import Call, Refusal, Reply
+from everloop.local.demo_model.app import build_app
+from everloop.local.demo_model.chat_request import ChatRequest
+from everloop.local.demo_model.completion import Call, Refusal, Reply
 from everloop.models.catalogue import Catalogue, Provider
 from everloop.testing.errors import ScriptError
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everloop.deploy.local import keeper
+from everloop.local import keeper
 from everloop.testing.errors import ServersError
 
 START_TIMEOUT = 60.0
@@ -78,7 +78,7 @@ async def session_servers() -> Servers:
 
 
 async def _wait_for(servers: Servers) -> None:
-    from everloop.deploy.local.readiness import probing_client, redis_answers, temporal_answers  # noqa: PLC0415 -- as below
+    from everloop.local.readiness import probing_client, redis_answers, temporal_answers  # noqa: PLC0415 -- as below
 
     deadline = time.monotonic() + START_TIMEOUT
     async with probing_client() as client:
@@ -175,7 +175,7 @@ def _join(directory: Path) -> tuple[socket.socket, Servers] | None:
 
 def _start_keeper(directory: Path) -> None:
     try:
-        from everloop.deploy.local.servers import (  # noqa: PLC0415 -- it may not be installed
+        from everloop.local.servers import (  # noqa: PLC0415 -- it may not be installed
             LOOPBACK,
             TemporalPorts,
             free_port,

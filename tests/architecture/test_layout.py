@@ -17,12 +17,10 @@ from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.support.fakes.ports import FakePorts, ScriptedModel
 
-SANDBOXED = sorted(Path("workflows").rglob("__init__.py"))
+SANDBOXED = sorted(Path("everloop/workflows").rglob("__init__.py"))
 
 PRODUCT = [
-    (Path(folder), names)
-    for folder, *names in os.walk("everloop", followlinks=True)
-    if not folder.endswith("__pycache__")
+    (Path(folder), names) for folder, *names in os.walk("everloop") if not folder.endswith("__pycache__")
 ]
 """Each folder of the product, the names of the folders in it, and those of its files."""
 
@@ -32,7 +30,7 @@ MOST_ENTRIES = 17
 AIM = 15
 """Entries of a folder, unless the table of this page says why it is not parted."""
 
-ROOMS = Path("docs/adr/0025-one-package-of-links.md")
+ROOMS = Path("docs/adr/0025-one-package.md")
 
 MOST_LINES = 450
 """Of a module: what is longer is not seen at once."""
@@ -85,7 +83,7 @@ BUILT = {"__pycache__", "dist", "node_modules"}
 def test_a_folder_can_be_taken_in_at_a_look() -> None:
     """A fuller one names its parts, and no longer what it is about. ADR 25 says why some are near to that."""
     roots = ("bench", "docs", "everloop", "examples", "tests")
-    folders = (each for root in roots for each in os.walk(root, followlinks=True))
+    folders = (each for root in roots for each in os.walk(root))
     entries = {
         folder: [name for name in (*inner, *files) if name not in UNCOUNTED]
         for folder, inner, files in folders
@@ -108,12 +106,7 @@ def test_a_module_can_be_read_at_once() -> None:
 
 def test_scripts_give_redis_no_negated_variable() -> None:
     """The oldest Redis that is served is not the one that tests run on."""
-    scripts = [
-        path
-        for folder in ("stores", "runtime")
-        for path in sorted(Path(folder).rglob("*"))
-        if path.suffix in {".lua", ".py"}
-    ]
+    scripts = [path for path in sorted(Path("everloop").rglob("*")) if path.suffix in {".lua", ".py"}]
     negated = {str(path): found for path in scripts if (found := NEGATED.findall(path.read_text()))}
     assert scripts
     assert not negated

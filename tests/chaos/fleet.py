@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 from tests.chaos.census import Census, take_census
 from tests.support.servers.processes import ServerProcess
 

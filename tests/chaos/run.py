@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from tests.chaos import leaks
 from tests.chaos.agents import AGENTS, SEED
 from tests.chaos.caller import Caller

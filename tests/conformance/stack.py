@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import httpx
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 from tests.support.servers.processes import ServerProcess, wait_until_answers
 
 AGENT = "everloop.examples.conformance:agent"

@@ -11,8 +11,8 @@ from tests.containers.engine import ROOT, Engine
 
 MODEL = """
 import uvicorn
-from everloop.deploy.demo_model.app import build_app
-from everloop.deploy.demo_model.script import answer
+from everloop.local.demo_model.app import build_app
+from everloop.local.demo_model.script import answer
 uvicorn.run(build_app(answer, delay=0.05), host="0.0.0.0", port=8000, log_level="warning")
 """
 
@@ -21,7 +21,15 @@ def start_model(engine: Engine, network: str, name: str, image: str) -> None:
     """Serve the demo model as http://model:8000/v1 on a network, from an image of the worker."""
     engine.podman(
         *("run", "--detach", "--name", name, "--network", network, "--network-alias", "model"),
-        *("-v", f"{ROOT}/deploy:/app/everloop/deploy:ro", "--entrypoint", "python", image, "-c", MODEL),
+        *(
+            "-v",
+            f"{ROOT}/everloop/local:/app/everloop/local:ro",
+            "--entrypoint",
+            "python",
+            image,
+            "-c",
+            MODEL,
+        ),
     )
 
 

@@ -20,7 +20,7 @@ import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskState
 
 from everloop.cli.demo.play import SURVEY
-from everloop.deploy.demo_model.script import MODEL as DEMO_MODEL
+from everloop.local.demo_model.script import MODEL as DEMO_MODEL
 from tests.containers.client import Client, start_model
 from tests.containers.engine import ROOT, Engine
 

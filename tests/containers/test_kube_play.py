@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from everloop.cli.demo.play import SURVEY
-from everloop.deploy.demo_model.script import MODEL as DEMO_MODEL
+from everloop.local.demo_model.script import MODEL as DEMO_MODEL
 from tests.containers.client import Client, start_model
 from tests.containers.engine import Engine
 from tests.support.deploy.manifests import COMPOSE, Resource, of_kind, rendered

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import redis
 
-from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
+from everloop.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
 from tests.chaos.agents import AGENTS, SEED
 from tests.chaos.model import Model
 from tests.machines.network import Host, Network, require_namespaces

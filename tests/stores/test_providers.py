@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 from structlog.testing import capture_logs
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from everloop.models.catalogue import ChosenModel, Provider
 from everloop.models.interface import ModelBusyError, ModelDownError, ModelRefusedError
 from everloop.runtime.redis import connect_redis

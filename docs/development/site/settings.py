@@ -146,20 +146,15 @@ def found_settings() -> dict[str, Setting]:
 
 
 def _settings_classes() -> Iterator[type[Settings]]:
-    for file in sorted((ROOT / "everloop").rglob("*.py")) + [
-        each for name in FOLDERS for each in sorted((ROOT / name).rglob("*.py"))
-    ]:
+    for file in sorted((ROOT / "everloop").rglob("*.py")):
         relative = file.relative_to(ROOT).with_suffix("")
         text = file.read_text(encoding="utf-8")
         if "Settings):" not in text or "conformance" in relative.parts:
             continue
-        name = ".".join(relative.parts if relative.parts[0] == "everloop" else ("everloop", *relative.parts))
+        name = ".".join(relative.parts)
         for each in vars(importlib.import_module(name)).values():
             if isinstance(each, type) and issubclass(each, Settings) and each.__module__ == name:
                 yield each
-
-
-FOLDERS = ("runtime", "stores", "gateway", "workers", "activities", "deploy/local")
 
 
 def _meanings(cls: type[Settings]) -> dict[str, str]:
@@ -186,7 +181,7 @@ def _variables(cls: type[Settings], name: str, field: FieldInfo) -> list[str]:
 def _reader(cls: type[Settings], variable: str) -> str:
     if cls.__module__.startswith("everloop.gateway"):
         return "gateway"
-    if cls.__module__.startswith("everloop.deploy"):
+    if cls.__module__.startswith("everloop.local"):
         return "worker" if variable.startswith("OPENAI_") else LOCAL
     if cls.__module__.startswith("everloop.examples"):
         return "demo agent"

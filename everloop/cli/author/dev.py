@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from everloop.cli.author.error_server import ErrorServer
-    from everloop.deploy.local.reloader import Reloader
-    from everloop.deploy.local.stack import LocalStack
+    from everloop.local.reloader import Reloader
+    from everloop.local.stack import LocalStack
 
 LONG = str(24 * 60 * 60)
 """Seconds that an old worker gets to end its calls."""
@@ -96,10 +96,10 @@ class _Session:
 
     async def run(self) -> None:
         from everloop.cli.author.error_server import ErrorServer
-        from everloop.deploy.local.readiness import probing_client
-        from everloop.deploy.local.reloader import Reloader
-        from everloop.deploy.local.stack import locked
-        from everloop.deploy.local.supervisor import Supervisor
+        from everloop.local.readiness import probing_client
+        from everloop.local.reloader import Reloader
+        from everloop.local.stack import locked
+        from everloop.local.supervisor import Supervisor
 
         with locked(self.state):
             stack = self._stack()
@@ -122,9 +122,9 @@ class _Session:
                         await supervisor.stop()
 
     def _stack(self) -> "LocalStack":
-        from everloop.deploy.local.ports import USUAL_PORTS, choose_ports
-        from everloop.deploy.local.settings import load_settings
-        from everloop.deploy.local.stack import LocalStack
+        from everloop.local.ports import USUAL_PORTS, choose_ports
+        from everloop.local.settings import load_settings
+        from everloop.local.stack import LocalStack
 
         settings = load_settings()
         variables = {
@@ -160,7 +160,7 @@ class _Session:
         self, stack: "LocalStack", reloader: "Reloader", errors: "ErrorServer", changed: str
     ) -> None:
         """Let new processes load the agents, and say what came of it; then get the next ones ready."""
-        from everloop.deploy.local.errors import NotReadyError
+        from everloop.local.errors import NotReadyError
 
         began, is_first = time.monotonic(), not reloader.pid("worker")
         try:
@@ -224,8 +224,8 @@ async def saved_files(project: Project) -> AsyncGenerator[frozenset[str]]:
 
 def _with_settings(stack: "LocalStack") -> "LocalStack":
     """Return the stack with the settings that count now; where they are wrong, it stays as it is."""
-    from everloop.deploy.local.errors import StackSettingsError
-    from everloop.deploy.local.settings import load_settings
+    from everloop.local.errors import StackSettingsError
+    from everloop.local.settings import load_settings
 
     try:
         settings = load_settings()
@@ -264,7 +264,7 @@ def _agents_in(log: Path) -> list[str]:
 
 def _announce(stack: "LocalStack", project: Project) -> None:
     from everloop.agents.errors import display_path
-    from everloop.deploy.demo_model.script import MODEL
+    from everloop.local.demo_model.script import MODEL
 
     is_scripted = stack.model == MODEL
     print_line("")

@@ -14,10 +14,10 @@ from everloop.cli.demo.evidence import HEADINGS, LEGEND, Count, Midway, complete
 from everloop.cli.demo.history import DemoError, fetch_record
 from everloop.cli.output import print_line, print_table
 from everloop.client import Client, ClientError, Event, OtherEvent
-from everloop.deploy.local.servers import LOOPBACK
-from everloop.deploy.local.settings import StackSettings, load_settings
-from everloop.deploy.local.stack import LocalStack, running_stack
-from everloop.deploy.local.supervisor import Supervisor
+from everloop.local.servers import LOOPBACK
+from everloop.local.settings import StackSettings, load_settings
+from everloop.local.stack import LocalStack, running_stack
+from everloop.local.supervisor import Supervisor
 
 TIME_LIMIT = 60.0
 TIME_LIMIT_WITH_A_REAL_MODEL = 600.0

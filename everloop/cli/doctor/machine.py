@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import httpx
 import httpx2
 
-from everloop import __version__
 from everloop.cli.client.calls import LOOK_CLOSER, Gateway, refused
 from everloop.cli.doctor.findings import Finding, note, ok, problem
 from everloop.cli.doctor.servers import clock_finding
@@ -23,6 +22,7 @@ from everloop.client import ClientError
 from everloop.models.catalogue import Catalogue, ModelsSettings, Provider
 from everloop.models.client import make_client
 from everloop.runtime.settings import StartError, unknown_settings
+from everloop.version import __version__
 
 LIBRARIES = ("a2a-sdk", "temporalio", "redis", "mcp")
 

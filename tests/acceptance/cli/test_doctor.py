@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.auth.scopes import APPROVE, READ, WRITE
+from everloop.local.servers import LOOPBACK, free_port
 from tests.acceptance.cli.terminal import Ran, Shell
 from tests.support.rigs.deployment import Service
 from tests.support.rigs.people import call

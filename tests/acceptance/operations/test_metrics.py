@@ -11,8 +11,8 @@ import pytest_asyncio
 from a2a.client import Client
 from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskPushNotificationConfig
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.context import ANONYMOUS
+from everloop.local.servers import LOOPBACK, free_port
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import history_key, stream_key, view_key

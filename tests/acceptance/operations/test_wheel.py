@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from everloop import __version__
 from everloop.gateway.console.build import build
+from everloop.version import __version__
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.servers.processes import ROOT
 

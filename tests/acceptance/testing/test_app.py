@@ -29,8 +29,8 @@ from everloop import (
     tools,
 )
 from everloop.client import Client, ServerError, TaskNotCompletedError, TextDelta, ToolCallStarted
-from everloop.deploy.demo_model.app import build_app
-from everloop.deploy.local import servers as local_servers
+from everloop.local import servers as local_servers
+from everloop.local.demo_model.app import build_app
 from everloop.testing import (
     Call,
     Case,
@@ -438,7 +438,7 @@ async def test_servers_that_are_not_installed_are_named(
     """With what to install."""
     if missing:
         monkeypatch.setitem(sys.modules, missing, None)
-        monkeypatch.delitem(sys.modules, "everloop.deploy.local.servers")
+        monkeypatch.delitem(sys.modules, "everloop.local.servers")
     else:
         monkeypatch.setattr(local_servers, "temporal_command", Mock(return_value=["/no/temporal"]))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from everloop.models.catalogue import Provider
 from everloop.models.chat import Chat
 from everloop.models.interface import Ended, ModelRequest, TextDelta

@@ -9,7 +9,7 @@ import pytest_asyncio
 from pydantic import JsonValue
 from temporalio.activity import ActivityCancellationDetails
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.names import call_key
 from everloop.workflows.contract.questions import QuestionKind, answer_with
 from tests.support.rigs.peer_rig import PeerRig, Settings, ann

@@ -10,7 +10,7 @@ from datetime import timedelta
 from redis.asyncio import Redis
 
 from everloop.activities.model.failures import RETRIES
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from everloop.models.catalogue import Provider
 from everloop.stores.keys import provider_key
 from everloop.stores.providers import FAILURES, ProviderGates

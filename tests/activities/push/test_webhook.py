@@ -9,7 +9,7 @@ import httpcore
 import pytest
 
 from everloop.activities.push.delivery import MOST_BYTES, RefusedError, UndeliveredError, Webhooks
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from everloop.runtime.outbound.backend import OutboundBackend
 from everloop.runtime.outbound.policy import WebhookPolicy, read_allowance
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED

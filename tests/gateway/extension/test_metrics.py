@@ -9,9 +9,9 @@ from pathlib import Path
 from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest
 from temporalio.client import Client
 
-from everloop.deploy.local.servers import LOOPBACK
 from everloop.gateway.extension.health import Gauges
 from everloop.gateway.tasks.tasks import Tasks
+from everloop.local.servers import LOOPBACK
 from everloop.workflows.contract.tasks import AgentSpec
 from tests.gateway.harness import task_input, unique
 from tests.support.recorded_metrics import Recorded

@@ -13,12 +13,12 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from temporalio.client import Client
 
-from everloop.deploy.local.servers import LOOPBACK
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.http.server import AddressInUseError
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.tasks.fanout import EventFanout
+from everloop.local.servers import LOOPBACK
 from everloop.stores.views.store import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 from tests.support.servers.processes import INHERITED, ROOT, ServerProcess, wait_until_answers
 
 AGENTS = "tests.gateway.harness:AGENT"

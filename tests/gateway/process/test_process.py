@@ -15,10 +15,10 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from a2a.types.a2a_pb2_grpc import A2AServiceStub
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.http.server import listen
 from everloop.gateway.settings import GatewaySettings
+from everloop.local.servers import LOOPBACK, free_port
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.store import Artifacts

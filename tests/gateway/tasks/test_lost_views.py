@@ -14,7 +14,7 @@ from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from everloop.deploy.reindex.listed_tasks import Chosen, FoundTask, listed_tasks
+from everloop.cli.reindex.listed_tasks import Chosen, FoundTask, listed_tasks
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import connect_redis

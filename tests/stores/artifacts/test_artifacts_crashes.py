@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.blobs import PENDING_TIME

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 from everloop.runtime.blobs import (
     ARTIFACT_FOLDER,
     PROBE_KEY,

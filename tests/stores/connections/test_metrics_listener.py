@@ -6,7 +6,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 from everloop.runtime.settings import explain
 from everloop.runtime.telemetry.metrics import MetricsListener
 from everloop.runtime.telemetry.settings import Address, TelemetrySettings

@@ -11,7 +11,7 @@ import pytest_asyncio
 from pydantic import ValidationError
 from redis.asyncio import Redis
 
-from everloop.deploy.local.servers import free_port
+from everloop.local.servers import free_port
 from everloop.runtime.redis import RedisUnfitError, StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import explain
 from tests.stores.all_stores import AllStores

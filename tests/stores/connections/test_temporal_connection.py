@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_temporal
 from tests.support.servers.tls import certificate_files, running_tls_proxy
 

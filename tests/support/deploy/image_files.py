@@ -39,7 +39,7 @@ def fill(folder: Path) -> Path:
     for source, target in copied():
         place = folder / target.removeprefix("/")
         if (ROOT / source).is_dir():
-            shutil.copytree(ROOT / source, place, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / source, place, ignore=_ignored)
         else:
             place = place / Path(source).name if target.endswith("/") else place
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -50,11 +50,19 @@ def fill(folder: Path) -> Path:
     return app
 
 
+def _ignored(folder: str, names: Sequence[str]) -> set[str]:
+    """Return the names in a folder that .dockerignore leaves out."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    left_out = {ROOT / line for line in lines if line.startswith("everloop/")}
+    return {name for name in names if name == "__pycache__" or Path(folder, name) in left_out}
+
+
 def hide_what_images_lack(folder: Path) -> None:
     """Write a `sitecustomize` that hides the modules of all packages that are not in the runtime's lock."""
     in_image = {name for name, _ in locked(RUNTIME_LOCK)}
     modules = packages_distributions().items()
-    hidden = [module for module, owners in modules if not in_image & {_normal(owner) for owner in owners}]
+    present = {*in_image, "everloop"}
+    hidden = [module for module, owners in modules if not present & {_normal(owner) for owner in owners}]
     (folder / "sitecustomize.py").write_text(_HIDING.format(modules=json.dumps(sorted(hidden))))
 
 

@@ -12,7 +12,7 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from everloop.deploy.local.servers import valkey_command
+from everloop.local.servers import valkey_command
 from tests.support.rigs.deployment import Deployment
 from tests.support.servers.processes import (
     ROOT,

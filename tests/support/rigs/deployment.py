@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx
 from redis.client import NEVER_DECODE
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 from tests.support.seeded_secrets import MODEL_KEY

@@ -26,7 +26,7 @@ from uvicorn import Config, Server
 from everloop import HookContext, Plugin, ToolContext
 from everloop.agents.hooks import ANYBODY
 from everloop.agents.tool_context import Content, ToolArtifacts
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.tasks import Identity
 from tests.support.servers.processes import ServerProcess, wait_until_answers

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 from tests.support.servers.zoo.provider import Provider

@@ -9,7 +9,7 @@ from uuid import uuid4
 import boto3
 from moto.server import ThreadedMotoServer
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client

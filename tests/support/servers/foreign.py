@@ -16,7 +16,7 @@ import httpx
 import yaml
 from pydantic import JsonValue
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 from tests.support.servers.processes import ServerProcess, wait_until_answers
 
 AIMOCK = "@copilotkit/aimock@1.43.0"

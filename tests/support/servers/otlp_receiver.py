@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from tests.support.servers.scripted_openai import QuietServer
 
 

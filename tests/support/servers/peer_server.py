@@ -26,7 +26,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from tests.support.servers.peer_agent import FILE, Colleague, RemoteAgent
 from tests.support.servers.scripted_openai import QuietServer
 

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, free_port, temporal_command, valkey_command
+from everloop.local.servers import LOOPBACK, TemporalPorts, free_port, temporal_command, valkey_command
 from everloop.runtime.cluster import ClusterRedis
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis, primaries

@@ -11,7 +11,7 @@ from typing import Any, cast
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.servers import LOOPBACK, free_port
 from everloop.runtime.cluster import SLOTS, slot_of
 from tests.support.servers.processes import ServerProcess, running_valkey
 

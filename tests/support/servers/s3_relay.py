@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from urllib.parse import urlsplit
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 
 _OF_A_CONNECTION = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "expect"})
 

@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from pydantic import JsonValue
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 
 CRLF = "\r\n"
 

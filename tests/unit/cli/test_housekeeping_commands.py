@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from everloop.cli.app import run
-from everloop.cli.housekeeping import NAMES
-from everloop.deploy.housekeeping.runs import HousekeepingRuns, ScheduledRun, ScheduleStatus
-from everloop.deploy.reindex.listed_tasks import Chosen, FoundTask
-from everloop.deploy.reindex.progress import Progress
-from everloop.deploy.reindex.rebuild import Rebuild
+from everloop.cli.housekeeping.command import NAMES
+from everloop.cli.housekeeping.runs import HousekeepingRuns, ScheduledRun, ScheduleStatus
+from everloop.cli.reindex.listed_tasks import Chosen, FoundTask
+from everloop.cli.reindex.progress import Progress
+from everloop.cli.reindex.rebuild import Rebuild
 from everloop.gateway.errors import TaskUnknownError
 from everloop.stores.retention import RetentionSettings
 from everloop.workflows.contract.housekeeping import HousekeepingResult, Kind, KindResult
@@ -57,7 +57,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> Callable[[HousekeepingResult, 
         async def runs() -> HousekeepingRuns:
             return ToldRuns(result, known)
 
-        monkeypatch.setattr("everloop.deploy.housekeeping.runs.connected_runs", runs)
+        monkeypatch.setattr("everloop.cli.housekeeping.runs.connected_runs", runs)
 
     return connect
 

@@ -5,12 +5,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from everloop.deploy.demo_model.script import MODEL
-from everloop.deploy.local import stack
-from everloop.deploy.local.errors import LocalStackError
-from everloop.deploy.local.ports import Ports
-from everloop.deploy.local.settings import StackSettings
-from everloop.deploy.local.stack import LOCAL_WEBHOOKS, LocalStack, running_stack
+from everloop.local import stack
+from everloop.local.demo_model.script import MODEL
+from everloop.local.errors import LocalStackError
+from everloop.local.ports import Ports
+from everloop.local.settings import StackSettings
+from everloop.local.stack import LOCAL_WEBHOOKS, LocalStack, running_stack
 
 PORTS = Ports(
     gateway=1, temporal=2, temporal_ui=3, temporal_http=4, temporal_metrics=5, redis=6, demo_model=7

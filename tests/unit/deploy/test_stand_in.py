@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 from pydantic import BaseModel, EmailStr, Field
 
-from everloop.deploy.demo_model.chat_request import ChatRequest
-from everloop.deploy.demo_model.script import MODEL, answer
-from everloop.deploy.demo_model.stand_in import STAND_IN, made_up
-from everloop.deploy.local.stack import PRICES_OF_THE_DEMO_MODEL
+from everloop.local.demo_model.chat_request import ChatRequest
+from everloop.local.demo_model.script import MODEL, answer
+from everloop.local.demo_model.stand_in import STAND_IN, made_up
+from everloop.local.stack import PRICES_OF_THE_DEMO_MODEL
 from everloop.models.catalogue import Catalogue
 from everloop.models.file import Price
 

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from everloop.deploy.local import child_process
-from everloop.deploy.local.child_process import Service
-from everloop.deploy.local.errors import NotReadyError
-from everloop.deploy.local.supervisor import Supervisor
+from everloop.local import child_process
+from everloop.local.child_process import Service
+from everloop.local.errors import NotReadyError
+from everloop.local.supervisor import Supervisor
 
 SLEEP = ("sleep", "600")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from everloop.deploy.local.errors import LocalStackError
-from everloop.deploy.local.ports import Ports, choose_ports
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.local.errors import LocalStackError
+from everloop.local.ports import Ports, choose_ports
+from everloop.local.servers import LOOPBACK, free_port
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from everloop.deploy.local.servers import (
+from everloop.local.servers import (
     ONE_PARTITION,
     TRANSFER_POLLS,
     TemporalPorts,

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from everloop.deploy.local.settings import StackSettings
 from everloop.gateway.settings import GatewaySettings
+from everloop.local.settings import StackSettings
 from everloop.runtime.redis import StoreSettings
 from everloop.runtime.settings import PREFIX, SETTINGS, Settings, explain, unknown_settings
 from everloop.runtime.telemetry.settings import TelemetrySettings

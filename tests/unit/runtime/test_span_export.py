@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from structlog.testing import capture_logs
 
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.local.servers import LOOPBACK
 from everloop.runtime.telemetry.setup import SENDING, Telemetry
 from everloop.runtime.telemetry.traces import WithoutErrorTexts, export_traces
 

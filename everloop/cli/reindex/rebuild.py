@@ -1,0 +1,131 @@
+"""Brings views of tasks back, as a gateway does when a client asks for one that is lost."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from temporalio.client import Client
+
+from everloop.cli.reindex.listed_tasks import Chosen, FoundTask, listed_tasks
+from everloop.cli.reindex.progress import Progress
+from everloop.gateway.errors import (
+    NoWorkerError,
+    PayloadLostError,
+    TaskUnknownError,
+    TemporalUnavailableError,
+)
+from everloop.gateway.settings import Stores
+from everloop.gateway.tasks.reconcile import Reconciler, restore_view
+from everloop.gateway.tasks.runs import Runs
+from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
+from everloop.runtime.schedules.definition import QueueSettings
+from everloop.runtime.temporal.connection import connect_temporal
+from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
+from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+from everloop.stores.retention import RetentionSettings
+from everloop.stores.secrets import Secrets
+from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.store import TaskViews
+
+TRIES = 5
+"""How often a worker is asked for a task, for 3 s each time: it may have others to answer for. A step that
+was given to a worker as it stopped is over after 10 s; until then nobody else is asked."""
+
+_NO_WORKER = (
+    "no worker answers for it: see whether workers run on EVERLOOP_TASK_QUEUE, and whether it is paused or "
+    "stuck; then run this again"
+)
+
+
+class Rebuild:
+    """Restores views; a newer one that is there is left as it is, only its places in lists are renewed."""
+
+    def __init__(
+        self, stores: Stores, tasks: Tasks, reconciler: Reconciler, progress: Progress, *, at_once: int
+    ) -> None:
+        self._stores = stores
+        self._tasks = tasks
+        self._reconciler = reconciler
+        self._progress = progress
+        self._slots = asyncio.Semaphore(at_once)
+
+    async def restore(self, page: Sequence[FoundTask]) -> None:
+        """Restore all tasks of a page; what cannot be restored keeps none of the others from it."""
+        await asyncio.gather(*map(self._restore_one, page))
+
+    async def _restore_one(self, task: FoundTask) -> None:
+        async with self._slots:
+            try:
+                is_published = await self._try(task)
+            except TaskUnknownError:
+                is_published = False  # Temporal has just forgotten it
+            except Exception as error:  # noqa: BLE001 -- what is wrong with one keeps no other from it
+                self._progress.not_restored(task.task_id, _reason(error))
+                return
+        if is_published:
+            self._progress.restored()
+        else:
+            self._progress.left_out()
+
+    async def _try(self, task: FoundTask) -> bool:
+        for tries in range(1, TRIES + 1):
+            try:
+                return await self._restored(task)
+            except (NoWorkerError, TemporalUnavailableError):
+                if tries == TRIES:
+                    raise
+        raise AssertionError
+
+    async def _restored(self, task: FoundTask) -> bool:
+        """Restore the view of a task, and return whether clients see it."""
+        view = await self._tasks.view(task.task_id)
+        if not await restore_view(view, self._stores.views, self._stores.artifacts):
+            return False
+        if not task.is_running and not view.status.state.is_terminal:
+            await self._reconciler.reconcile(task.task_id)  # it ended without publishing it
+        return True
+
+
+async def rebuild(agent_id: str, owner: str, at_once: int, progress: Progress) -> None:
+    """Restore what clients saw of all tasks, or of those of an agent and an owner; `progress` reports it.
+
+    Raises:
+        BlobsUnfitError, RedisUnfitError, TemporalUnreachableError: a server, or what leads to it, is unfit.
+        RPCError, RedisError, OSError: a server does not answer any more.
+    """
+    settings = RetentionSettings()
+    ended_since = datetime.now(UTC) - settings.task_ttl
+    chosen = Chosen(QueueSettings().task_queue, agent_id, owner, ended_since)
+    async with _connected(settings, at_once, progress) as (restoring, client):
+        async for page in listed_tasks(client, chosen):
+            await restoring.restore(page)
+    progress.end()
+
+
+@asynccontextmanager
+async def _connected(
+    settings: RetentionSettings, at_once: int, progress: Progress
+) -> AsyncGenerator[tuple[Rebuild, Client]]:
+    async with connect_redis(StoreSettings().redis_url) as redis:
+        await check_redis(redis)
+        async with opened_blobs(BlobSettings(), redis) as blobs:
+            client = await connect_temporal((), blobs)
+            # Nobody is notified: what is restored is not news.
+            views = TaskViews(redis, settings)
+            artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
+            stores = Stores(views, Secrets(redis), artifacts, Transcripts(redis))
+            tasks = Tasks(client, QueueSettings().task_queue)
+            reconciler = Reconciler(stores, tasks, Runs(client))
+            yield Rebuild(stores, tasks, reconciler, progress, at_once=at_once), client
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, NoWorkerError):
+        return _NO_WORKER
+    if isinstance(error, PayloadLostError):
+        return "a large payload of it is lost: restore the blob store, then run this again"
+    if isinstance(error, TemporalUnavailableError):
+        return "Temporal does not answer; run this again"
+    return " ".join(f"{type(error).__name__}: {error}".split())

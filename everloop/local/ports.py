@@ -1,0 +1,86 @@
+"""The ports of a local stack: asked for, remembered from the run before, or chosen."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from everloop.local.errors import LocalStackError
+from everloop.local.servers import free_port, is_free
+
+USUAL_PORTS = {"gateway": 8080}
+"""That documents and clients take it to have."""
+
+
+class Ports(BaseModel):
+    """One TCP port of the loopback interface for each thing that listens; for gRPC where it was asked for."""
+
+    gateway: int
+    gateway_grpc: int | None = None
+    temporal: int
+    temporal_ui: int
+    temporal_http: int
+    temporal_metrics: int
+    redis: int
+    demo_model: int
+
+
+_REMEMBERED = TypeAdapter(dict[str, int])
+
+
+def choose_ports(
+    file: Path,
+    wanted: Mapping[str, tuple[str, int]],
+    say: Callable[[str], None],
+    usual: Mapping[str, int] | None = None,
+) -> Ports:
+    """Return a port for each thing and remember them in `file`, so that links stay valid after a restart.
+
+    `wanted` maps a name in `Ports` to (environment variable, port), `usual` to a port that is taken if it is
+    free; both win over what is remembered.
+
+    Raises:
+        LocalStackError: a wanted port is in use. A remembered one that is in use is replaced, and said so.
+    """
+    remembered = _read(file)
+    chosen = {name: _wanted(*wanted[name]) for name in Ports.model_fields if name in wanted}
+    for name, field in Ports.model_fields.items():
+        if name in wanted or not field.is_required():
+            continue
+        known = [ports[name] for ports in (usual or {}, remembered) if name in ports]
+        free = (port for port in known if port not in chosen.values() and is_free(port))
+        chosen[name] = next(free, 0) or _other_than(set(chosen.values()))
+        if known and known[0] != chosen[name]:
+            say(f"port {known[0]} is in use now; {name.replace('_', ' ')} takes {chosen[name]}")
+    ports = Ports.model_validate(chosen)
+    _write(file, ports)
+    return ports
+
+
+def _wanted(variable: str, port: int) -> int:
+    if not is_free(port):
+        raise LocalStackError(
+            f"port {port} ({variable}) is in use; free it, or set {variable} to another one"
+        )
+    return port
+
+
+def _other_than(taken: set[int]) -> int:
+    while (port := free_port()) in taken:
+        pass
+    return port
+
+
+def _read(file: Path) -> dict[str, int]:
+    """Return what is remembered; nothing if the file is missing or damaged."""
+    try:
+        return _REMEMBERED.validate_json(file.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return {}
+
+
+def _write(file: Path, ports: Ports) -> None:
+    """Replace the file as a whole: half a file would lose every link."""
+    draft = file.with_name(f"{file.name}.new")
+    draft.write_text(ports.model_dump_json(indent=2, exclude_none=True))
+    draft.replace(file)
