@@ -11,6 +11,7 @@ import builtins
 import dataclasses
 import inspect
 import re
+import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,8 +25,6 @@ from pydantic import ConfigDict, Field, ValidationError, validate_call
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
-
-import everloop
 
 
 class AgentError(Exception):
@@ -285,7 +284,10 @@ _MODULES = {
 }
 """Where names are from that agents are often made of."""
 
-_PUBLIC = cast("list[str]", everloop.__all__)
+_EVERLOOP = sys.modules[__name__.partition(".")[0]]
+"""The package, whose public names authors import: an import statement here would point upwards."""
+
+_PUBLIC = cast("list[str]", vars(_EVERLOOP)["__all__"])
 
 _UNEXPECTED = re.compile(r"^(\w+)\(\) got an unexpected keyword argument '(\w+)'$")
 
@@ -298,7 +300,7 @@ def _hint(error: BaseException) -> str:
         case ImportError(name="everloop"):
             return _nearest(str(error).partition("'")[2].partition("'")[0], _PUBLIC)
         case TypeError() if found := _UNEXPECTED.match(str(error)):
-            called = getattr(everloop, found[1], None) if found[1] in _PUBLIC else None
+            called = getattr(_EVERLOOP, found[1], None) if found[1] in _PUBLIC else None
             return _nearest(found[2], list(inspect.signature(called).parameters)) if called else ""
         case NameError(name=str(name)):
             return _hint_of_name(name, error)

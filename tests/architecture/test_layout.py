@@ -1,7 +1,6 @@
 """Rules of the layout that no linter checks."""
 
 import inspect
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,23 +17,6 @@ from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.support.fakes.ports import FakePorts, ScriptedModel
 
 SANDBOXED = sorted(Path("everloop/workflows").rglob("__init__.py"))
-
-PRODUCT = [
-    (Path(folder), names) for folder, *names in os.walk("everloop") if not folder.endswith("__pycache__")
-]
-"""Each folder of the product, the names of the folders in it, and those of its files."""
-
-MOST_ENTRIES = 17
-"""Of a folder: what has more holds a concept that wants a room of its own (ADR 25)."""
-
-AIM = 15
-"""Entries of a folder, unless the table of this page says why it is not parted."""
-
-ROOMS = Path("docs/adr/0025-one-package.md")
-
-MOST_LINES = 450
-"""Of a module: what is longer is not seen at once."""
-
 
 NEGATED = re.compile(r"redis\.call\([^)]*, *-[a-zA-Z_]\w*[,)]")
 """Redis before 7.2 gets -0 of a script that negates 0, and takes it for no number."""
@@ -69,39 +51,6 @@ async def test_the_worker_implements_every_port_method(temporal_address: str) ->
 def test_sandboxed_packages_stay_empty(path: Path) -> None:
     """The sandbox, in which histories are replayed, executes a package's `__init__` again for each."""
     assert path.read_text(encoding="utf-8") == ""
-
-
-NUMBERED = {"docs/adr", "tests/replay/histories"}
-"""Folders that are lists: what is in them has numbers or names of one kind, and is never looked through."""
-
-
-UNCOUNTED = {"__init__.py", "__pycache__", ".ruff_cache"}
-
-BUILT = {"__pycache__", "dist", "node_modules"}
-
-
-def test_a_folder_can_be_taken_in_at_a_look() -> None:
-    """A fuller one names its parts, and no longer what it is about. ADR 25 says why some are near to that."""
-    roots = ("bench", "docs", "everloop", "examples", "tests")
-    folders = (each for root in roots for each in os.walk(root))
-    entries = {
-        folder: [name for name in (*inner, *files) if name not in UNCOUNTED]
-        for folder, inner, files in folders
-        if not BUILT & {*Path(folder).parts} and folder not in NUMBERED
-    }
-
-    assert {folder: len(names) for folder, names in entries.items() if len(names) > MOST_ENTRIES} == {}
-    full = {folder for folder, names in entries.items() if len(names) > AIM}
-    assert full == {*re.findall(r"^\| `(.+?)` \|", ROOMS.read_text(encoding="utf-8"), re.MULTILINE)}
-
-
-def test_a_module_can_be_read_at_once() -> None:
-    """A longer one has parts that want names."""
-    product = [folder / name for folder, (_, files) in PRODUCT for name in files if name.endswith(".py")]
-    modules = [*product, *Path("examples").rglob("*.py"), *Path("tests").rglob("*.py")]
-    lines = {str(module): len(module.read_text(encoding="utf-8").splitlines()) for module in modules}
-
-    assert {module: count for module, count in lines.items() if count > MOST_LINES} == {}
 
 
 def test_scripts_give_redis_no_negated_variable() -> None:
