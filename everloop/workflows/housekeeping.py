@@ -45,8 +45,6 @@ class Housekeeping:
         before = _last_result()
         kinds: dict[Kind, KindResult] = {}
         for kind in Kind:
-            if kind is Kind.RETENTIONS and not workflow.patched("retentions"):
-                continue
             known = before.kinds.get(kind, KindResult())
             kinds[kind] = await self._clean(kind, asked, known)
         return HousekeepingResult(dry_run=asked.dry_run, kinds=kinds)
