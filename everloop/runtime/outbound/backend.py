@@ -1,4 +1,4 @@
-"""The network of HTTP clients that may not connect everywhere. Idle processes load no HTTP client."""
+"""Network backend of HTTP clients that may not connect everywhere. Loaded with the first HTTP client."""
 
 import ssl
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ from everloop.runtime.outbound.policy import WebhookPolicy
 
 
 class OutboundBackend(httpcore.AsyncNetworkBackend):
-    """Resolves a host once, lets the policy check its addresses, and connects to one of them.
+    """Resolves a host once, checks its addresses against the policy, and connects to one of them.
 
-    A second look-up could give others (DNS rebinding). `most`: how many bytes are read of a connection, None:
-    all that come.
+    A second lookup could return other addresses (DNS rebinding). `most`: bytes read per connection, None
+    for no limit.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class OutboundBackend(httpcore.AsyncNetworkBackend):
 
 
 class _BoundedStream(httpcore.AsyncNetworkStream):
-    """A connection of which no more bytes than `most` are read."""
+    """A connection that is read up to `most` bytes."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream, most: int) -> None:
         self._inner = inner

@@ -1,13 +1,13 @@
-"""Where requests may go whose URLs clients or peers name: a guard against server-side request forgery (SSRF).
+"""Policy for requests to URLs that clients or peers name: a guard against server-side request forgery (SSRF).
 
-These URLs are webhooks of clients, and interfaces that the cards of peers list. They have to be public unless
-settings allow more. And the headers that authors of agents give to servers that they name.
+It covers webhooks of clients and the interfaces that peers' cards list. They must be public unless settings
+allow more. The headers that authors send to servers of their choice are here too.
 
 Source: the IANA special-purpose address registries (RFC 6890) and the forms in which IPv6 carries IPv4.
 
 UnfitWebhookError
 ├── UnfitUrlError            the URL itself: clients get the reason
-└── ForbiddenAddressError    where its host leads
+└── ForbiddenAddressError    an address of its host
 """
 
 import asyncio
@@ -35,7 +35,7 @@ Network = IPv4Network | IPv6Network
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can call what listens there."""
+    """Return True if only this machine can connect to the host."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -43,7 +43,7 @@ def is_loopback(host: str) -> bool:
 
 
 _TRANSLATED = ip_network("64:ff9b::/96")
-"""NAT64 (RFC 6052): an IPv6-only network reaches the public IPv4 internet by it."""
+"""NAT64 (RFC 6052): the prefix by which an IPv6-only network reaches the public IPv4 internet."""
 
 _NOT_PUBLIC = tuple(
     map(
@@ -64,18 +64,19 @@ _NOT_PUBLIC = tuple(
         ),
     )
 )
-"""What Python's registry does not know, or not in every version."""
+"""Networks that Python's registry lacks, at least in some versions."""
 
 _ISATAP_MARKS = frozenset({0x00005EFE, 0x02005EFE})
-"""Where the last 64 bits begin with this, a tunnel leads to the IPv4 address behind it (RFC 5214 §6.1)."""
+"""First half of the last 64 bits of a tunnel address; an IPv4 address follows (ISATAP, RFC 5214 §6.1)."""
 
 MAX_URL_BYTES = 2_000
 
 LOOK_UP_TIMEOUT = 3.0
-"""Seconds that anybody waits for a name to be looked up."""
+"""Seconds until a lookup of a name times out."""
 
 MAX_LOOK_UPS = 32
-"""At once. A name whose servers do not answer keeps its thread for as long as the system's resolver tries."""
+"""Lookups at a time. A name whose servers do not answer occupies its thread until the system's resolver gives
+up."""
 
 MAX_PORT = 65_535
 
@@ -84,32 +85,33 @@ _PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"[0-9A-Za-z_.-]+")
 
 MAX_LOOK_UPS_OF_AN_OWNER = 2
-"""At once in a process; further ones wait. Threads may work on for longer than anybody waits for them."""
+"""Lookups at a time per owner and process; further ones wait. A thread may run longer than its lookup's
+timeout."""
 
 _look_ups = ThreadPoolExecutor(MAX_LOOK_UPS, "webhook-names")
-"""Of its own: names that clients choose must not keep the threads of this process from anybody else."""
+"""A pool of its own: names chosen by clients must not block the other threads of this process."""
 
 _EXPECTED = "give a whole URL, such as https://example.com/hook"
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Returns the addresses of a host for a port, in the order in which to try them; raises OSError for none."""
+"""Returns the addresses of a host and port in the order of preference; raises OSError if there are none."""
 
 
 class UnfitWebhookError(Exception):
-    """Nothing is sent there. The message says why, and holds nothing of the URL but its host."""
+    """A URL that is never called. The message gives the reason, and of the URL only the host."""
 
 
 class UnfitUrlError(UnfitWebhookError):
-    """The URL is none that notifications are sent to; the message begins after "url"."""
+    """The URL cannot be a webhook; the message continues a sentence that begins with "url"."""
 
 
 class ForbiddenAddressError(UnfitWebhookError):
-    """The host leads to an address that notifications are not sent to."""
+    """The host resolves to an address that notifications are not sent to."""
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """What the operator allows besides: hosts (with a port: that port only) and networks, also by http."""
+    """What the operator allows besides: hosts (with a port: that port only) and networks, also over http."""
 
     hosts: frozenset[tuple[str, int | None]] = frozenset()
     networks: tuple[Network, ...] = ()
@@ -122,11 +124,11 @@ class Allowance:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """Ask the system's resolver, unless the host is an address itself.
+    """Resolve a host with the system's resolver; an address is returned as it is.
 
     Raises:
-        OSError: it knows no address.
-        TimeoutError: it did not say so in time.
+        OSError: the host has no address.
+        TimeoutError: the resolver did not answer in time.
     """
     if parse_address(host):
         return [host]
@@ -142,7 +144,7 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 class WebhookPolicy:
-    """Judges URLs when clients give them, and addresses whenever a connection is about to be made."""
+    """Checks URLs when clients set them, and addresses before each connection."""
 
     def __init__(self, allowance: Allowance | None = None, resolver: Resolve = resolve) -> None:
         self._allowance = allowance or Allowance()
@@ -150,14 +152,14 @@ class WebhookPolicy:
         self._places = WeakValueDictionary[str, asyncio.Semaphore]()
 
     async def check(self, text: str, *, owner: str = "") -> None:
-        """Judge what a client gives. Names are looked up for an owner a few at a time.
+        """Check a URL of a client. Lookups are limited per owner.
 
-        It is judged again before each delivery. A host that does not resolve is refused in the words for one
-        that leads where nothing is sent: else clients could find out the names of a private network.
+        Each delivery checks it again. A host that does not resolve is refused with the same text as one
+        with a forbidden address; otherwise clients could discover the names of a private network.
 
         Raises:
-            UnfitUrlError: nothing would ever be sent there.
-            TimeoutError: its host was not looked up in time.
+            UnfitUrlError: the URL would never be called.
+            TimeoutError: the lookup of its host timed out.
         """
         url = read_url(text)
         host, port = url.raw_host.decode("ascii"), port_of(url)
@@ -171,13 +173,13 @@ class WebhookPolicy:
             raise UnfitUrlError(f"is refused: {_unfit(url.scheme, host)}") from None
 
     async def addresses(self, host: str, port: int, *, is_plain: bool, owner: str = "") -> list[str]:
-        """Return the addresses of a host, each of which may be connected to. `is_plain`: without TLS.
+        """Return the addresses of a host, all of which are allowed. `is_plain`: without TLS.
 
-        `owner` is whom the name is looked up for.
+        `owner`: the owner whose lookups are limited.
 
         Raises:
-            ForbiddenAddressError: one of them may not.
-            OSError: it has none now.
+            ForbiddenAddressError: an address is not allowed.
+            OSError: the host has no address now.
         """
         async with self._places.setdefault(owner, asyncio.Semaphore(MAX_LOOK_UPS_OF_AN_OWNER)):
             found = await self._resolve(host, port)
@@ -199,7 +201,7 @@ class WebhookPolicy:
 
 
 def _unfit(scheme: str, host: str) -> str:
-    """Say what is wrong with a host, in the same words whatever was found about it."""
+    """Return one text for every reason why a host is refused."""
     if scheme == "http":
         return f"it begins with http://; use https://, or let the operator of this server allow {host}"
     return (
@@ -209,10 +211,10 @@ def _unfit(scheme: str, host: str) -> str:
 
 
 def read_url(text: str) -> "URL":
-    """Return a URL that may be called, if its host is fit.
+    """Parse a URL that may be called if its host is allowed.
 
     Raises:
-        UnfitUrlError: it is malformed, or carries what a webhook has no use for.
+        UnfitUrlError: it is malformed, or has parts that a webhook cannot have.
     """
     import httpx  # noqa: PLC0415 -- 3 MiB, which processes do without until somebody names an address
 
@@ -234,22 +236,21 @@ def read_url(text: str) -> "URL":
 
 
 def is_place(url: "URL") -> bool:
-    """Whether host and port of a URL are such that somebody may be found there."""
+    """Return True if the URL has a host and a valid port."""
     host = url.raw_host.decode("ascii")
     is_host = _NAME.fullmatch(host) is not None or parse_address(host) is not None
     return is_host and (url.port is None or 0 < url.port <= MAX_PORT)
 
 
 def port_of(url: "URL") -> int:
-    """Return the port to connect to."""
     return url.port or _PORTS[url.scheme]
 
 
 def read_allowance(text: str) -> Allowance:
-    """Return what a list separated by commas allows.
+    """Parse a comma-separated list of allowed hosts and networks.
 
     Raises:
-        ValueError: an entry is none of these.
+        ValueError: an entry is neither.
     """
     hosts: set[tuple[str, int | None]] = set()
     networks: list[Network] = []
@@ -287,7 +288,7 @@ def _wrong(entry: str) -> ValueError:
 
 
 def parse_address(text: str) -> Address | None:
-    """Return the address that a text is, with an IPv4 address that is only written as IPv6 as what it is."""
+    """Parse an IP address; IPv4 written as IPv6 becomes IPv4. None if it is not an address."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -296,7 +297,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def is_public(address: Address) -> bool:
-    """Whether anybody may be sent there; an address that carries another one is what it carries."""
+    """Return True if the address is public; an address that embeds another one is judged by that one."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped:
             return is_public(address.ipv4_mapped)
@@ -315,26 +316,26 @@ def is_public(address: Address) -> bool:
 # Headers that authors of agents give to the servers of others, and how they are kept out of texts.
 
 Headers = Mapping[str, str] | Callable[[Identity], Mapping[str, str] | Awaitable[Mapping[str, str]]]
-"""Headers of each request, or a function, sync or async, that makes them for who started the task."""
+"""Headers of each request, or a function, sync or async, that returns them for the caller of the task."""
 
 SHORTEST = 6
-"""Characters; a shorter value would be found in texts that have nothing to do with it."""
+"""Minimum length of a secret, in characters; shorter values would match unrelated text."""
 
 HIDDEN = "[secret]"
-"""What stands in the place of a secret."""
+"""Replacement of a secret in texts."""
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class HeadersError(Exception):
-    """There are no headers for a caller; the message says why, and holds no value."""
+    """The headers of a caller cannot be made; the message gives the reason and no value."""
 
 
 async def headers_for(headers: Headers, caller: Identity) -> Mapping[str, str]:
     """Return the headers for a caller.
 
     Raises:
-        HeadersError: there are none, or none that can be sent.
+        HeadersError: the function failed, or a header cannot be sent.
     """
     if not callable(headers):
         return headers
@@ -349,7 +350,7 @@ async def headers_for(headers: Headers, caller: Identity) -> Mapping[str, str]:
 
 
 def problem_of_headers(headers: object) -> str:
-    """Return why these headers cannot be sent, naming no value; empty if they can."""
+    """Return why these headers cannot be sent, without values; empty if they can."""
     if not isinstance(headers, Mapping):
         return "headers are a mapping of names to values"
     for name, value in headers.items():  # pyright: ignore[reportUnknownVariableType] -- whatever a function returned
@@ -361,13 +362,13 @@ def problem_of_headers(headers: object) -> str:
 
 
 def secret_words(values: Iterable[str]) -> list[str]:
-    """Return the values and the words in them, longest first: of `Bearer abcdef` also `abcdef` alone."""
+    """Return the values and the words in them, longest first: `abcdef` of `Bearer abcdef` too."""
     words = {word for value in values for word in (value, *value.split()) if len(word) >= SHORTEST}
     return sorted(words - {"Bearer"}, key=len, reverse=True)
 
 
 def hide(words: Iterable[str], text: str) -> str:
-    """Return what a server says without these words: it may repeat what it was sent."""
+    """Mask these words in a text of a server, which may repeat what it was sent."""
     for word in words:
         text = text.replace(word, HIDDEN)
     return text
@@ -376,11 +377,11 @@ def hide(words: Iterable[str], text: str) -> str:
 # How long another server asks to wait.
 
 MAX_ASKED_DELAY = timedelta(minutes=10)
-"""A server that asks for more is asked again after this."""
+"""Maximum delay that a server may request."""
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
-    """Return how long the server asks to wait, at most 10 minutes; None if it does not say.
+    """Return the delay that the server requests, at most 10 minutes; None without one.
 
     `retry-after-ms` is OpenAI's own; `Retry-After` is seconds or a date (RFC 9110 §10.2.3).
     """

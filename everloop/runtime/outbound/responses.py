@@ -1,8 +1,8 @@
 """Bounds on the responses of other servers: their bytes, and the values of their JSON.
 
-A few KB of gzip can become gigabytes, and three bytes of JSON a hundred of Python. So answers are asked for
-as they are (`Accept-Encoding: identity`), a compressed one is refused before it is read, and the rest is
-counted while it comes.
+A few KB of gzip can become gigabytes, and three bytes of JSON a hundred of Python. Requests therefore ask
+for uncompressed responses (`Accept-Encoding: identity`), a compressed one is refused before it is read, and
+the rest is counted while it arrives.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -13,27 +13,27 @@ import httpx
 import httpx2
 
 MAX_ANSWER = 64 * 1024 * 1024
-"""Bytes of one answer, or of one event of a stream."""
+"""Bytes of one response, or of one event of a stream."""
 
 MAX_VALUES = 2_000_000
-"""Values of JSON in one of these; each costs some hundred bytes."""
+"""Values in the JSON of one of these; each costs about a hundred bytes."""
 
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
-"""Headers to ask with."""
+"""Request headers."""
 
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _LONGEST_END = 4
 
 
 class AnswerTooLargeError(Exception):
-    """The answer is, or becomes, larger than is read; the text says what was expected."""
+    """The response exceeds a limit; the message says which."""
 
 
 @dataclass(eq=False)
 class AnswerBound:
-    """Counts an answer while it is read. In a stream of `events` each event counts for itself.
+    """Counts a response while it is read. In a stream of `events` each event is counted alone.
 
-    `total` is of all bytes of such a stream (None: without end).
+    `total`: limit in bytes of the whole stream (None: no limit).
     """
 
     limit: int = MAX_ANSWER
@@ -47,10 +47,10 @@ class AnswerBound:
         self._start_over()
 
     def feed(self, chunk: bytes) -> None:
-        """Count a piece.
+        """Count a chunk.
 
         Raises:
-            AnswerTooLargeError: it is one too many.
+            AnswerTooLargeError: it exceeds the limit.
         """
         if self.total is not None:
             self.total -= len(chunk)
@@ -70,10 +70,9 @@ class AnswerBound:
         self._in_text = self._is_escaped = False
 
     def _begun_event(self, chunk: bytes) -> bytes:
-        """Return what a piece holds of the event that has not ended in it.
+        """Return the bytes of a chunk that belong to an event it does not finish.
 
-        Those that have were larger by a piece than was counted at most, which is what the network gives at a
-        time.
+        Events that end within the chunk were larger than counted by one network read at most.
         """
         joined = self._end + chunk
         last = 0
@@ -88,7 +87,7 @@ class AnswerBound:
         return joined[last:]
 
     def _count(self, chunk: bytes) -> int:
-        """Return how many marks stand before values: commas and brackets outside of texts."""
+        """Count the marks before values: commas and brackets outside of strings."""
         if not chunk:  # what it would escape is still to come
             return 0
         if self._is_escaped:
@@ -104,10 +103,10 @@ class AnswerBound:
 
 
 def check_encoding(headers: Mapping[str, str]) -> None:
-    """Pass if an answer is not compressed.
+    """Check that a response is not compressed.
 
     Raises:
-        AnswerTooLargeError: it is, though we asked for it as it is.
+        AnswerTooLargeError: it is compressed, although the request ruled that out.
     """
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding not in {"", "identity"}:
@@ -118,7 +117,7 @@ def check_encoding(headers: Mapping[str, str]) -> None:
 
 
 def is_event_stream(headers: Mapping[str, str]) -> bool:
-    """Whether an answer is one of server-sent events, which have no end."""
+    """Return True for a response of server-sent events, which has no end."""
     return headers.get("content-type", "").startswith("text/event-stream")
 
 
@@ -129,7 +128,7 @@ def bounding(
     values: int = MAX_VALUES,
     total: int | None = None,
 ) -> Callable[[httpx.Response | httpx2.Response], Awaitable[None]]:
-    """Return a hook for the responses of an `AsyncClient`; `error` makes what is raised, of a text."""
+    """Return a response hook for an `AsyncClient`; `error` makes the exception from a text."""
 
     async def bound(response: httpx.Response | httpx2.Response) -> None:
         try:
@@ -144,7 +143,7 @@ def bounding(
 
 
 class _Bounded(httpx.AsyncByteStream, httpx2.AsyncByteStream):
-    """A stream for either library."""
+    """A byte stream for either library."""
 
     def __init__(
         self, inner: httpx.AsyncByteStream, bound: AnswerBound, error: Callable[[str], Exception]

@@ -1,7 +1,7 @@
-"""How workers and gateways count, measure and trace, and what both of them count: the statuses of tasks.
+"""Counters, histograms and spans of workers and gateways, and the counter of task statuses that both have.
 
 Attributes hold names that operators chose (agents, tools, models) or words of a fixed set, never ids of
-owners, contexts or tasks, nor names that a model made up. Without a meter provider recording does nothing.
+owners, contexts or tasks, nor names that a model invented. Without a meter provider recording is a no-op.
 docs/operation/metrics.md lists all instruments.
 """
 
@@ -21,19 +21,19 @@ METER = metrics.get_meter("everloop")
 
 
 def counter(name: str, unit: str, description: str) -> Counter:
-    """Declare what only grows."""
+    """Declare a monotonic counter."""
     return METER.create_counter(name, unit, description)
 
 
 def histogram(name: str, unit: str, description: str, *, bounds: Sequence[float]) -> Histogram:
-    """Declare what is measured, with the bounds of its buckets."""
+    """Declare a histogram with explicit bucket bounds."""
     return METER.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=bounds)
 
 
 def begin(instrument: Counter | UpDownCounter, **values: Collection[str]) -> None:
-    """Let a counter begin at 0 for all `values` of its attributes.
+    """Initialize a counter to 0 for all combinations of `values`.
 
-    Of one that appears with its first event, no rate shows that event.
+    Otherwise a rate would miss the first event of each combination.
     """
     for combination in product(*values.values()):
         instrument.add(0, dict(zip(values, combination, strict=True)))
@@ -45,12 +45,11 @@ _statuses = counter(
 
 
 def begin_statuses(agent_ids: Collection[str]) -> None:
-    """Let the counter of statuses begin."""
     begin(_statuses, agent=agent_ids, state=[state.value for state in TaskState])
 
 
 def record_statuses(agent_id: str, states: Collection[TaskState]) -> None:
-    """Count statuses that a task has just taken."""
+    """Count the new statuses of a task."""
     for state in states:
         _statuses.add(1, {"agent": agent_id, "state": state.value})
 
@@ -67,7 +66,7 @@ def span_without_content(
     attributes: Mapping[str, AttributeValue],
     error_type: Callable[[BaseException], str],
 ) -> Generator[Span]:
-    """Open a span; `error_type` names what ends it badly."""
+    """Open a span; `error_type` maps an exception to the type recorded on failure."""
     with _tracer.start_as_current_span(
         name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
     ) as span:
@@ -82,12 +81,12 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def server_of(url: str) -> dict[str, AttributeValue]:
-    """Return where a server is. Nothing else of its URL: there may be a secret in it."""
+    """Return the host and port of a URL as attributes. The rest may hold a secret."""
     parts = urlsplit(url)
     return {"server.address": parts.hostname or "", "server.port": parts.port or _PORTS.get(parts.scheme, 0)}
 
 
 def fail_span(span: Span, error_type: str) -> None:
-    """Say on a span what went wrong."""
+    """Mark a span as failed."""
     span.set_attribute("error.type", error_type)
     span.set_status(StatusCode.ERROR)

@@ -1,4 +1,4 @@
-"""Logs of a process: JSON lines on stderr, ours and those of the libraries, without what people have said."""
+"""Logs of a process: JSON lines on stderr, ours and the libraries', without user content."""
 
 import logging
 import sys
@@ -26,47 +26,47 @@ _HASH_LENGTH = 12
 
 
 OfTask = TaskRef | TaskView
-"""What names its task."""
+"""A task, as log lines name it."""
 
 
 def owner_hash(owner: str) -> str:
-    """Return what stands for an owner in logs: names of owners may be those of people."""
+    """Return the pseudonym of an owner in logs: owners may be names of people."""
     return sha256(owner.encode()).hexdigest()[:_HASH_LENGTH]
 
 
 def task_fields(task: OfTask) -> dict[str, str]:
-    """Return the fields of a line that is about a task."""
+    """Return the log fields of a task."""
     return {"task_id": task.task_id, "context_id": task.context_id, "owner_hash": owner_hash(task.owner)}
 
 
 def bind_task(task: OfTask) -> None:
-    """Put the fields on all further lines of this asyncio task, and of those that it starts."""
+    """Add the fields of a task to all further lines of this asyncio task and its children."""
     bind_contextvars(**task_fields(task))
 
 
 def bind_owner(owner: str) -> None:
-    """Put the hash of who calls on all further lines of this asyncio task, and of those that it starts."""
+    """Add the owner's hash to all further lines of this asyncio task and its children."""
     bind_contextvars(owner_hash=owner_hash(owner))
 
 
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(str.lower)]
 
 CHATTY = ("httpx", "httpcore", "httpx2", "httpcore2", "openai", "a2a", "botocore", "boto3", "urllib3")
-"""Loggers of libraries that log from warnings on: at level info they log addresses, which hold ids."""
+"""Libraries logged from warnings on: at level info they log addresses, which contain ids."""
 
 MOST_FRAMES = 30
-"""Calls of a stack that a line names, the innermost ones."""
+"""Maximum frames of a stack in a line, innermost first."""
 
 _TEMPORAL = ("temporal_workflow", "temporal_activity")
-"""Where the lines of Temporal's SDK say what they are about. Nothing else that a library adds is written."""
+"""Fields in which Temporal's SDK describes the source of a line. All other extra fields are dropped."""
 
 _TEMPORAL_FIELDS = ("activity_type", "attempt", "run_id", "workflow_run_id", "workflow_type")
 
 
 def configure_logs(level: LogLevel, out: TextIO | None = None) -> None:
-    """Write every log record, ours and the libraries', as one JSON line on `out` (default stderr).
+    """Write every log record, ours and the libraries', as one JSON line to `out` (default stderr).
 
-    Lines have no texts of exceptions, for these quote what people and tools say; at level debug they do.
+    Exception texts are left out, because they quote people and tools; level debug includes them.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -110,9 +110,9 @@ _WORKFLOW_STEPS = "temporalio.worker._workflow_instance"
 
 
 def _is_no_failure_at_the_moment_of_a_cancel(record: logging.LogRecord) -> bool:
-    """Leave out what the SDK logs of an activity that fails in the step in which its call is cancelled.
+    """Drop the SDK's record of an activity that fails in the very step in which it is cancelled.
 
-    The cancellation counts, as it should; that the SDK then drops the failure unread is what asyncio tells.
+    The cancellation wins, as it should; asyncio then reports the failure as never retrieved.
     """
     error = record.exc_info[1] if record.exc_info else None
     is_unread = record.getMessage().startswith("Future exception was never retrieved")
@@ -120,7 +120,7 @@ def _is_no_failure_at_the_moment_of_a_cancel(record: logging.LogRecord) -> bool:
 
 
 def temporal_core_logs() -> LoggingConfig:
-    """Return what brings the lines of Temporal's native part into the log: warnings, without their fields."""
+    """Return the configuration for warnings of Temporal's native part, without their fields."""
     return LoggingConfig(
         filter=LoggingConfig.default.filter,
         forwarding=LogForwardingConfig(
@@ -140,7 +140,7 @@ def _add_trace_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
 
 
 def _add_workflow(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Say which task a line of workflow code is about, as its search attributes have it."""
+    """Add the task of a line of workflow code, from its search attributes."""
     if workflow.in_workflow():
         info = workflow.info()
         event.setdefault("task_id", info.workflow_id)
@@ -152,7 +152,7 @@ def _add_workflow(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
 
 
 def _flatten_temporal(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Say as our own lines do what a line of Temporal's SDK is about."""
+    """Convert the fields of Temporal's SDK to ours."""
     for key in _TEMPORAL:
         details = event.pop(key, None)
         if isinstance(details, Mapping):
@@ -165,13 +165,13 @@ def _flatten_temporal(_logger: WrappedLogger, _method: str, event: EventDict) ->
 
 
 def _first_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Cut what a library wrote to one line: asyncio goes on with the results and exceptions of tasks."""
+    """Truncate a library's message to its first line: asyncio appends results and exceptions of tasks."""
     event["event"] = str(event["event"]).partition("\n")[0]
     return event
 
 
 def _exceptions_by_kind(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Name what was raised, and where, without a word of its text."""
+    """Replace an exception by its type and place, without its text."""
     if error := _exception_of(event):
         for field, value in exception_fields(error).items():
             event.setdefault(field, value)
@@ -179,9 +179,9 @@ def _exceptions_by_kind(_logger: WrappedLogger, _method: str, event: EventDict) 
 
 
 def exception_fields(error: BaseException) -> dict[str, object]:
-    """Return what was raised, and where, without a word of its text; the stack as lines of one text.
+    """Return the type and stack of an exception, without its text; the stack is one multi-line text.
 
-    That is what `stack` means to structlog's own renderers; in our JSON it is a list.
+    structlog's own renderers expect a text in `stack`; our JSON has a list.
     """
     causes = [_kind(cause) for cause in chain_of(error)[1:]]
     fields: dict[str, object] = {"error_type": _kind(error), "stack": "\n".join(_stack(error.__traceback__))}
@@ -202,7 +202,7 @@ def _exceptions_in_full(_logger: WrappedLogger, _method: str, event: EventDict) 
 
 
 def full_text(error: BaseException) -> str:
-    """Return an exception as Python prints it, with what it says."""
+    """Format an exception as Python prints it, with its text."""
     return "".join(traceback.format_exception(error)).rstrip()
 
 
@@ -225,7 +225,7 @@ def _stack(trace_: TracebackType | None) -> list[str]:
 
 
 def chain_of(error: BaseException) -> list[BaseException]:
-    """Return an exception and what led to it; a chain that bites its tail ends there."""
+    """Return an exception and its causes; a cyclic chain ends where it repeats."""
     chain = [error]
     while (last := chain[-1]) and (
         cause := last.__cause__ or (None if last.__suppress_context__ else last.__context__)
@@ -237,7 +237,7 @@ def chain_of(error: BaseException) -> list[BaseException]:
 
 
 def _log_the_end(kind: type[BaseException], error: BaseException, trace_: TracebackType | None) -> None:
-    """Log what ends the process, as Python would print it."""
+    """Log an uncaught exception as Python would print it."""
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace_)
         return

@@ -1,6 +1,6 @@
-"""Where the metrics of a process go: to Prometheus, which reads them here, an OTLP endpoint, or both.
+"""Export of a process's metrics: to Prometheus, which scrapes them here, to an OTLP endpoint, or both.
 
-Loaded where metrics are wanted (2 MiB).
+Loaded only where metrics are on (2 MiB).
 """
 
 import http.client
@@ -26,13 +26,13 @@ from everloop.runtime.telemetry.settings import Address, MetricsAddressError, Te
 # The HTTP listener of a process for operators: metrics as Prometheus reads them, and probes.
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""Prometheus' text format. The Temporal SDK writes no other one."""
+"""Prometheus' text format, the only one that the Temporal SDK writes."""
 
 REQUEST_TIMEOUT = 10.0
-"""Seconds that a client has to say what it wants: each that does not costs a thread."""
+"""Seconds until a request must be complete: each open one occupies a thread."""
 
 _POLL = 0.1
-"""Seconds that closing may take: so often the thread looks whether it is to end."""
+"""Seconds between checks for shutdown, the longest that closing takes."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -40,8 +40,8 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 class MetricsListener:
     """Answers /metrics, /healthz and /readyz in threads of its own, also while the event loop is busy.
 
-    `read` returns the text of the metrics (at first there are none). /healthz is 200 while the process runs;
-    /readyz is 200 while `is_ready`, else 503.
+    `read` returns the text of the metrics (empty at first). /healthz is 200 while the process runs; /readyz
+    is 200 while `is_ready`, else 503.
 
     Raises:
         MetricsAddressError: the address cannot be listened on.
@@ -58,7 +58,6 @@ class MetricsListener:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -99,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.NOT_FOUND, b"expected /metrics, /healthz or /readyz\n")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- http.server's name
-        """Write nothing: probes come every few seconds."""
+        """Log nothing: probes come every few seconds."""
 
     def _answer(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain") -> None:
         self.send_response(status)
@@ -127,7 +126,7 @@ def _bind(address: Address, listener: MetricsListener) -> _Server:
 _LOOPBACK = "127.0.0.1"
 
 READ_TIMEOUT = 5.0
-"""Seconds that the SDK has to answer in."""
+"""Timeout in seconds for the SDK's answer."""
 
 _WAITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 _CALLS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
@@ -146,13 +145,14 @@ BUCKETS: Mapping[str, Sequence[float]] = {
     "temporal_request_latency": _CALLS,
     "temporal_long_request_latency": _LONG,
 }
-"""Bounds of buckets in seconds. The SDK's own end at 10 s for most, and a task may take days."""
+"""Bucket bounds in seconds. The SDK's own mostly end at 10 s, and a task may take days."""
 
 
 def _read_temporal(port: int) -> bytes:
-    """Return the text of the SDK's metrics; empty, with a warning in the log, if it cannot be had.
+    """Return the text of the SDK's metrics; empty, with a warning in the log, if it cannot be read.
 
-    The SDK cannot write them to memory as text. Its `MetricBuffer` would hand every single change to Python.
+    The SDK cannot write them to memory as text. Its `MetricBuffer` would pass every single change to
+    Python.
     """
     connection = http.client.HTTPConnection(_LOOPBACK, port, timeout=READ_TIMEOUT)
     try:
@@ -166,7 +166,7 @@ def _read_temporal(port: int) -> bytes:
 
 
 def _serve_temporal(tries: int = 20) -> int:
-    """Let the SDK serve its metrics on the loopback interface; return the port."""
+    """Serve the SDK's metrics on the loopback interface; return the port."""
     port = _free_port()
     try:
         _use(
@@ -196,18 +196,18 @@ def _free_port() -> int:
 
 
 SHUTDOWN_TIMEOUT = 5_000
-"""Milliseconds that the last metrics may take to get out."""
+"""Milliseconds for the last export of metrics."""
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """What is switched on of metrics."""
+    """The metrics of a process: provider and listener."""
 
     provider: MeterProvider
     listener: MetricsListener | None
 
     def shutdown(self) -> None:
-        """Send what is left and stop."""
+        """Export the last metrics and stop."""
         if self.listener:
             self.listener.close()
         try:
@@ -217,13 +217,13 @@ class Metrics:
 
 
 def start_metrics(settings: TelemetrySettings, resource: Resource) -> Metrics:
-    """Serve and send metrics as the settings say, of which one wants them.
+    """Serve and export metrics according to the settings.
 
-    It has to be called before any Temporal client is made.
-    The Temporal SDK writes to one place only: to Prometheus, if that is wanted.
+    Call it before any Temporal client is made. The Temporal SDK writes to one place only: to Prometheus, if
+    that is on.
 
     Raises:
-        MetricsAddressError: the listener's address is taken, or the endpoint is no URL.
+        MetricsAddressError: the listener's address is taken, or the endpoint is not a URL.
     """
     url = settings.otlp_url
     readers: list[MetricReader] = []
@@ -258,7 +258,7 @@ def _listen(address: Address) -> tuple[MetricReader, MetricsListener]:
 
 
 def _push_temporal(url: str, settings: TelemetrySettings) -> None:
-    """Let the SDK push its metrics to an OTLP endpoint over HTTP."""
+    """Push the SDK's metrics to an OTLP endpoint over HTTP."""
     exported = OpenTelemetryConfig(
         url=url,
         headers=settings.otlp_headers,

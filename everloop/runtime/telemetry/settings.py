@@ -1,4 +1,4 @@
-"""Where a process is to send its logs, traces and metrics. Nothing that does it is loaded for that."""
+"""Settings of logs, traces and metrics. Importing this loads no exporter."""
 
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple
@@ -12,11 +12,11 @@ from everloop.runtime.telemetry.logs import LogLevel
 
 
 class MetricsAddressError(StartError):
-    """EVERLOOP_METRICS_ADDRESS cannot be listened on; the message names it and says what to do."""
+    """EVERLOOP_METRICS_ADDRESS cannot be listened on; the message names it and the remedy."""
 
 
 class Address(NamedTuple):
-    """Where to listen."""
+    """A host and port to listen on."""
 
     host: str
     port: int
@@ -26,10 +26,10 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Read `host:port`; an IPv6 address stands in brackets.
+        """Parse `host:port`; an IPv6 address is in brackets.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is neither.
         """
         host, _, port = text.rpartition(":")
         is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 1 << 16  # noqa: PLR2004 -- the digits of 65535
@@ -60,8 +60,8 @@ class TelemetrySettings(Settings):
     address: Annotated[Address | None, NoDecode, BeforeValidator(_parse)] = Field(
         default=None, validation_alias="EVERLOOP_METRICS_ADDRESS"
     )
-    """`host:port` where Prometheus reads metrics at `/metrics`, with `/healthz` and `/readyz` beside it.
-    Everybody who reaches it may read them. Unset: nowhere. See docs/operation/metrics.md."""
+    """`host:port` where Prometheus reads metrics at `/metrics`, with `/healthz` and `/readyz` beside it, without
+    authentication. Unset: nowhere. See docs/operation/metrics.md."""
     endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
     """Where traces and metrics are sent by OTLP. Unset: nowhere. See docs/operation/traces-and-logs.md."""
     traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -69,7 +69,7 @@ class TelemetrySettings(Settings):
     metrics_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
     """The same for metrics alone."""
     headers: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_HEADERS", repr=False)
-    """Headers that go along with both, as `name=value`, separated by commas."""
+    """Headers sent with both, as `name=value`, separated by commas."""
     metrics_headers: str = Field(
         default="", validation_alias="OTEL_EXPORTER_OTLP_METRICS_HEADERS", repr=False
     )
@@ -77,23 +77,22 @@ class TelemetrySettings(Settings):
     exporter: str = Field(default="otlp", validation_alias="OTEL_METRICS_EXPORTER")
     """`none`: metrics are not sent."""
     interval: float = Field(default=60_000, gt=0, validation_alias="OTEL_METRIC_EXPORT_INTERVAL")
-    """Milliseconds from one sending of metrics to the next."""
+    """Milliseconds between exports of metrics."""
     sdk_disabled: bool = Field(default=False, validation_alias="OTEL_SDK_DISABLED")
     """`true`: neither traces nor metrics are sent."""
 
     @property
     def traces(self) -> bool:
-        """Whether spans are exported."""
         return bool(self.traces_endpoint or self.endpoint) and not self.sdk_disabled
 
     @property
     def metrics(self) -> bool:
-        """Whether anybody wants metrics."""
+        """True if metrics are exported or served."""
         return bool(self.address or self.otlp_url)
 
     @property
     def otlp_url(self) -> str:
-        """Where metrics are sent; empty if they are not."""
+        """Endpoint of metrics; empty if they are not exported."""
         if self.exporter == "none" or self.sdk_disabled:
             return ""
         general = f"{self.endpoint.rstrip('/')}/v1/metrics" if self.endpoint else ""
@@ -101,5 +100,5 @@ class TelemetrySettings(Settings):
 
     @property
     def otlp_headers(self) -> Mapping[str, str]:
-        """What is sent along, for instance to authenticate."""
+        """Headers of metrics exports, for instance for authentication."""
         return parse_env_headers(self.metrics_headers or self.headers, liberal=True)

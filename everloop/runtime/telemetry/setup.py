@@ -20,35 +20,35 @@ if TYPE_CHECKING:
     from everloop.runtime.telemetry.metrics import Metrics
 
 SHUTDOWN_WAIT = 5.0
-"""Seconds that a process that ends waits for its collector."""
+"""Seconds that a stopping process waits for its collector."""
 
 SENDING = "last-spans"
-"""Name of the thread that sends them."""
+"""Name of the thread that sends the last spans."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class Telemetry:
-    """What a process switched on. `plugins` carry the trace context through Temporal."""
+    """Telemetry of a process. `plugins` carry the trace context through Temporal."""
 
     tracers: "ReplaySafeTracerProvider | None"
     metrics: "Metrics | None"
     plugins: Sequence[Plugin]
 
     def ready(self) -> None:
-        """Let /readyz of the metrics address say that the process works."""
+        """Report ready on /readyz of the metrics address."""
         self._set_ready(is_ready=True)
 
     def stopping(self) -> None:
-        """Let it say that the process takes nothing on any more."""
+        """Report not ready: the process accepts no more work."""
         self._set_ready(is_ready=False)
 
     def shutdown(self, wait: float = SHUTDOWN_WAIT) -> None:
-        """Send what is left and stop; where the collector does not answer, the last spans are lost.
+        """Send the remaining telemetry and stop; spans are lost if the collector does not answer.
 
-        `wait`: seconds for the spans, default 5. The SDK would try for 30, longer than whoever stops us
-        may wait.
+        `wait`: seconds for the spans, default 5. The SDK would retry for 30, longer than most supervisors
+        wait.
         """
         if self.metrics:
             self.metrics.shutdown()
@@ -65,12 +65,13 @@ class Telemetry:
 
 
 def configure_telemetry(service: str) -> Telemetry:
-    """Switch on logs, and traces and metrics if they are wanted, for this process; call it once, first.
+    """Configure logs, and traces and metrics if they are on. Call it once, first in the process.
 
-    `service` is the resource's `service.name` unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES names it.
+    `service` is the resource's `service.name` unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES names
+    it.
 
     Raises:
-        MetricsAddressError: the address for metrics is taken, or is none.
+        MetricsAddressError: the address for metrics is taken or malformed.
     """
     settings = TelemetrySettings()
     configure_logs(settings.log_level)
@@ -92,14 +93,14 @@ def configure_telemetry(service: str) -> Telemetry:
 
 
 def _log_temporal_core() -> None:
-    """Bring the lines of Temporal's native part into the log; with metrics, these have seen to it."""
+    """Route the log of Temporal's native part into ours; `start_metrics` does it where metrics are on."""
     Runtime.set_default(
         Runtime(telemetry=TelemetryConfig(logging=temporal_core_logs())), error_if_already_set=False
     )
 
 
 def _resource(service: str) -> "Resource":
-    """Return what the OTEL_* variables say; the SDK has a default of its own for a missing service name."""
+    """Return the resource of the OTEL_* variables, without the SDK's placeholder for a missing name."""
     load("opentelemetry.sdk.resources", "psutil")  # a description of the process
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 -- 1 MiB, for who wants traces or metrics
 

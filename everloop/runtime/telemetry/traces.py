@@ -1,4 +1,4 @@
-"""Which spans a process makes, and what of them leaves it. Loaded where traces are wanted alone (3 MiB)."""
+"""Spans of a process, and what they export. Loaded only where traces are on (3 MiB)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,21 +16,21 @@ from temporalio.contrib.opentelemetry import (
 )
 
 QUIET_SCOPES = frozenset({"mcp-python-sdk"})
-"""Libraries whose spans we do not want. Calls of MCP servers have spans of our own, named as the conventions
-say (`everloop.agents.mcp.sessions`); what the SDK sends besides, such as a handshake, belongs to no task."""
+"""Libraries whose spans are dropped. Calls of MCP servers have spans of our own, named by the conventions
+(`everloop.agents.mcp.sessions`); the SDK's other spans, such as handshakes, belong to no task."""
 
 _TEXTS = frozenset({"exception.message", "exception.stacktrace"})
 
 
 def export_traces(resource: Resource) -> ReplaySafeTracerProvider:
-    """Return what makes spans and sends them to the OTLP endpoint of OTEL_*; replays make none."""
+    """Return a provider that exports spans to the OTLP endpoint of OTEL_*; replays make none."""
     provider = _TaskTracers(create_tracer_provider(resource=resource, shutdown_on_exit=False))
     provider.add_span_processor(BatchSpanProcessor(WithoutErrorTexts(OTLPSpanExporter())))
     return provider
 
 
 class _TaskTracers(ReplaySafeTracerProvider):
-    """Makes no spans for libraries that are quiet."""
+    """A provider without the spans of quiet libraries."""
 
     def __init__(self, provider: ReplaySafeTracerProvider) -> None:
         super().__init__(provider._tracer_provider, provider.id_generator())  # noqa: SLF001 -- there is no other way to the provider that it wraps
@@ -50,9 +50,9 @@ class _TaskTracers(ReplaySafeTracerProvider):
 
 
 class WithoutErrorTexts(SpanExporter):
-    """Sends spans on without the texts and stacks of errors: they may quote content, or a secret.
+    """Exports spans without the texts and stacks of errors, which may quote content or a secret.
 
-    Temporal's spans, and those of libraries, record whatever is raised; its type is left.
+    Temporal and libraries record every exception on their spans; its type stays.
     """
 
     def __init__(self, exporter: SpanExporter) -> None:
@@ -93,7 +93,7 @@ def _kept(attributes: Mapping[str, AttributeValue] | None) -> dict[str, Attribut
 
 
 def start_traces(resource: Resource) -> tuple[ReplaySafeTracerProvider, OpenTelemetryPlugin]:
-    """Make and send spans from now on; the plugin carries the trace context through Temporal."""
+    """Make and export spans from now on; the plugin carries the trace context through Temporal."""
     provider = export_traces(resource)
     trace.set_tracer_provider(provider)
     return provider, OpenTelemetryPlugin(add_temporal_spans=True)
