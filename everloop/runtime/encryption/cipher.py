@@ -1,12 +1,12 @@
-"""How content is kept secret from who can read the servers that hold it: XAES-256-GCM (C2SP).
+"""Encryption of content at rest: XAES-256-GCM (C2SP).
 
-That is AES-256-GCM with a key derived for each message. Nonces have 192 bits, so that one key lasts for more
-messages than anybody sends; those of plain AES-256-GCM may be drawn at random only 2³² times for each key
-(NIST SP 800-38D §8.3).
+That is AES-256-GCM with a key derived for each message. Nonces have 192 bits, so that random ones never
+repeat in practice; those of plain AES-256-GCM may be drawn at random only 2³² times per key (NIST SP
+800-38D §8.3).
 
 EncryptionError
-├── UnknownKeyError     it was encrypted by a key that this process does not have
-└── SealBrokenError     it is not what was encrypted, or stands in the wrong place
+├── UnknownKeyError     this process lacks the key of the content
+└── SealBrokenError     the content was changed, or moved to another place
 """
 
 import base64
@@ -27,34 +27,34 @@ NONCE_BYTES = 24
 
 _TAG_BYTES = 16
 _DERIVED = 12
-"""Bytes of a nonce that the key of a message is derived from; the rest is the nonce of AES-256-GCM."""
+"""Bytes of a nonce from which the message key is derived; the rest is the nonce of AES-256-GCM."""
 
 _ID_LENGTH, _CONTENT_LENGTH = 1, 4
-"""Bytes that tell how long the id of a key is, and how long what follows it."""
+"""Bytes of the two length fields: of a key id, and of the content after it."""
 
 _TEXT = "sealed:"
-"""Stands before encrypted texts. No JSON begins so."""
+"""Prefix of encrypted texts. No JSON begins with it."""
 
 COMPRESSED_FROM = 512
-"""Bytes of JSON from which on it is compressed: prose then takes less than half of its room."""
+"""Minimum size in bytes of JSON to compress; prose then shrinks to less than half."""
 
 COMPRESSED_TO = 64 * 1024
-"""The same up to which it is: more would take milliseconds, in which a process does nothing else."""
+"""Maximum size in bytes of JSON to compress: more would block the event loop for milliseconds."""
 
 _COMPRESSED = b"z"
-"""Stands before what is compressed. No JSON begins so."""
+"""Prefix of compressed content. No JSON begins with it."""
 
 
 class EncryptionError(OSError):
     """Content cannot be decrypted here. Clients may read this text: it names neither content nor key.
 
-    It is an OSError so that it counts as a store that is away: what stands there cannot be had now, and can
-    once the key is there.
+    It is an OSError, because it is handled like a store that is away: the content is unavailable now,
+    and available once the key is configured.
     """
 
 
 class UnknownKeyError(EncryptionError):
-    """It was encrypted by a key that this process does not have."""
+    """This process lacks the key of the content."""
 
     def __init__(self, key_id: str) -> None:
         super().__init__(
@@ -64,7 +64,7 @@ class UnknownKeyError(EncryptionError):
 
 
 class SealBrokenError(EncryptionError):
-    """It is not what was encrypted, or stands in the wrong place."""
+    """The content was changed, or moved to another place, since it was encrypted."""
 
     def __init__(self, key_id: str) -> None:
         super().__init__(
@@ -83,10 +83,10 @@ class Box:
 
 
 class Key:
-    """One key with its id.
+    """A key and its id.
 
     Raises:
-        ValueError: it has not 32 bytes.
+        ValueError: the secret does not have 32 bytes.
     """
 
     def __init__(self, key_id: str, secret: bytes) -> None:
@@ -97,15 +97,15 @@ class Key:
         self._nonces = hmac.digest(secret, b"everloop nonces of repeatable encryption", "sha256")
 
     def seal(self, content: bytes, bound_to: bytes, nonce: bytes | None = None) -> bytes:
-        """Return nonce and encrypted content; without `nonce` a random one."""
+        """Return nonce and ciphertext; without `nonce` a random one."""
         nonce = nonce or os.urandom(NONCE_BYTES)
         return nonce + self._derived(nonce).encrypt(nonce[_DERIVED:], content, bound_to)
 
     def unseal(self, sealed: bytes, bound_to: bytes) -> bytes:
-        """Return the content.
+        """Return the plaintext.
 
         Raises:
-            SealBrokenError: it is not what was sealed, or bound to something else.
+            SealBrokenError: it was changed, or is bound to something else.
         """
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 -- see `_derived`
 
@@ -118,13 +118,13 @@ class Key:
             raise SealBrokenError(self.id) from None
 
     def nonce_of(self, content: bytes, bound_to: bytes) -> bytes:
-        """Return the nonce that belongs to this content; only who has the key can tell."""
+        """Return the deterministic nonce of this content; it depends on the key."""
         digest = hmac.new(self._nonces, len(bound_to).to_bytes(8, "big") + bound_to, hashlib.sha256)
         digest.update(content)
         return digest.digest()[:NONCE_BYTES]
 
     def _derived(self, nonce: bytes) -> "AESGCM":
-        """Return the key of one message, derived by CMAC in counter mode (NIST SP 800-108r1)."""
+        """Derive the key of one message by CMAC in counter mode (NIST SP 800-108r1)."""
         # 6 MiB, which processes without keys do without.
         from cryptography.hazmat.primitives.ciphers import algorithms  # noqa: PLC0415 -- as above
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 -- as above
@@ -145,9 +145,9 @@ class Key:
 
 
 class Cipher:
-    """Encrypts with the first of its keys, and decrypts with all of them; without any it does neither.
+    """Encrypts with the first of its keys and decrypts with all of them; without keys it does neither.
 
-    `purpose` says what content is, and whose: one box does not pass for another.
+    `purpose` binds a box to its place and owner: it does not decrypt elsewhere.
     """
 
     def __init__(self, keys: Sequence[Key]) -> None:
@@ -156,14 +156,14 @@ class Cipher:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is encrypted."""
+        """True if content is encrypted."""
         return self._first is not None
 
     def encrypt(self, content: bytes, purpose: str, *, repeatable: bool = False) -> Box:
-        """Return content encrypted; ask `is_on` first.
+        """Encrypt content; check `is_on` first.
 
-        `repeatable`: equal content of one purpose gives equal boxes, as long as the key is the same; whoever
-        sees two boxes then knows whether they hold the same.
+        `repeatable`: equal content of one purpose and key gives equal boxes, which reveals that they
+        are equal.
         """
         if self._first is None:
             raise RuntimeError("there is no key to encrypt with; ask is_on first")
@@ -172,11 +172,11 @@ class Cipher:
         return Box(key.id, key.seal(content, bound_to, nonce))
 
     def decrypt(self, box: Box, purpose: str) -> bytes:
-        """Return the content of a box.
+        """Decrypt a box.
 
         Raises:
-            UnknownKeyError: its key is not known.
-            SealBrokenError: it was not made for this purpose, or was changed.
+            UnknownKeyError: its key is missing.
+            SealBrokenError: it has another purpose, or was changed.
         """
         key = self._keys.get(box.key_id)
         if key is None:
@@ -184,9 +184,9 @@ class Cipher:
         return key.unseal(box.content, _bound_to(key.id, purpose))
 
     def seal(self, content: bytes, purpose: str) -> bytes:
-        """Return what is kept of a piece of content: a header names its key, or none, and its length.
+        """Return the stored form of a piece of content: a header with key id (or none) and length, then the content.
 
-        Pieces may be appended to each other.
+        Stored pieces may be concatenated.
         """
         box = self.encrypt(content, purpose) if self.is_on else Box("", content)
         key_id = box.key_id.encode()
@@ -194,10 +194,10 @@ class Cipher:
         return b"".join((*lengths, key_id, box.content))
 
     def unseal(self, kept: bytes, purpose: str) -> bytes:
-        """Return the content of the pieces that are kept, by different keys or by none.
+        """Return the content of concatenated pieces, encrypted by different keys or by none.
 
         Raises:
-            EncryptionError: one cannot be decrypted.
+            EncryptionError: a piece cannot be decrypted.
         """
         pieces: list[bytes] = []
         start = 0
@@ -207,11 +207,11 @@ class Cipher:
         return b"".join(pieces)
 
     def seal_text(self, text: str, purpose: str) -> str:
-        """Return what is kept of JSON: the JSON itself if nothing is encrypted."""
+        """Return the stored form of JSON: the JSON itself without keys."""
         return self._seal_text(text.encode(), purpose) if self.is_on else text
 
     def unseal_text(self, kept: str, purpose: str) -> str:
-        """Return the JSON of what is kept; as it is, if it was kept before anything was encrypted.
+        """Return the JSON of its stored form; unencrypted JSON is returned unchanged.
 
         Raises:
             EncryptionError: it cannot be decrypted.
@@ -219,18 +219,18 @@ class Cipher:
         return self._unseal_text(kept, purpose).decode() if kept.startswith(_TEXT) else kept
 
     def pack(self, text: str, purpose: str) -> str | bytes:
-        """Return what is kept of JSON, compressed if it is worth that."""
+        """Return the stored form of JSON, compressed if that pays."""
         packed = _compressed(text)
         if self.is_on:
             return self._seal_text(packed or text.encode(), purpose)
         return packed or text
 
     def unpack(self, kept: str, purpose: str) -> str:
-        """Return the JSON of what `pack` or `seal_text` made, as `connect_redis` reads it.
+        """Return the JSON of a form made by `pack` or `seal_text` and read through `connect_redis`.
 
         Raises:
             EncryptionError: it cannot be decrypted.
-            ValueError: nobody has packed it.
+            ValueError: it is not such a form.
         """
         if kept.startswith(_TEXT):
             content = self._unseal_text(kept, purpose)
@@ -260,7 +260,7 @@ NO_CIPHER = Cipher(())
 
 
 def _compressed(text: str) -> bytes | None:
-    """Return text compressed; None if it is short or very long."""
+    """Compress text; None if it is short or very long."""
     content = text.encode()
     if not COMPRESSED_FROM <= len(content) <= COMPRESSED_TO:
         return None
@@ -272,7 +272,7 @@ def _bound_to(key_id: str, purpose: str) -> bytes:
 
 
 def _box_at(kept: bytes, start: int) -> tuple[Box, int]:
-    """Return the piece that begins there, and where it ends; what is cut off does not decrypt."""
+    """Return the piece at a position and where it ends; a truncated one fails to decrypt."""
     length_at = start + _ID_LENGTH
     key_at = length_at + _CONTENT_LENGTH
     content_at = key_at + int.from_bytes(kept[start:length_at], "big")

@@ -1,4 +1,4 @@
-"""The keys of a deployment: a file of them, and whether a process encrypts."""
+"""The key file of a deployment, and the setting that turns encryption on."""
 
 import base64
 import binascii
@@ -17,14 +17,14 @@ _EXPECTED = "expected `key-id key`, the key being 32 random bytes in base64 (ope
 
 
 class KeyFileError(ValueError):
-    """The file of keys is wrong; the message names the line, and never what stands in it."""
+    """The key file is invalid; the message names the line and never its content."""
 
 
 def read_keys(path: Path) -> Cipher:
-    """Read a file of keys: a line `key-id base64` for each; empty lines and comments, after #, are none.
+    """Read a key file: a line `key-id base64` per key; empty lines and lines that begin with # are skipped.
 
     Raises:
-        KeyFileError: it cannot be read, or one of its lines is wrong.
+        KeyFileError: the file cannot be read, or a line is invalid.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -68,7 +68,7 @@ def _key_of(number: int, words: Sequence[str]) -> Key:
 
 
 class EncryptionSettings(Settings):
-    """What encrypts content: the same for all workers, gateways and tools of a deployment."""
+    """Encryption settings, the same for all workers, gateways and tools of a deployment."""
 
     encryption_keys_file: str = ""
     """A file of keys that encrypt what Temporal, Redis and blobs hold: a line `key-id base64-of-32-bytes` for
@@ -83,10 +83,10 @@ class EncryptionSettings(Settings):
 
     @property
     def cipher(self) -> Cipher:
-        """What encrypts and decrypts.
+        """The cipher of these keys.
 
         Raises:
-            KeyFileError: the file has changed since the settings were read, and is wrong now.
+            KeyFileError: the file has changed since the settings were read, and is invalid now.
         """
         return _read(self.encryption_keys_file)
 

@@ -33,10 +33,10 @@ from everloop.workflows.contract.parts import is_sendable
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 
 EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
-"""A client that activates it gets every event of a task, as metadata of status updates under this URI."""
+"""A client that activates it receives every event of a task, as metadata of status updates under this URI."""
 
 HTTP_EXTENSION = "https://everloop.dev/extensions/http/v1"
-"""What is served beside A2A, as JSON over HTTP; the card says below which path, as `base`."""
+"""JSON over HTTP beside A2A; the card has its path as `base`."""
 
 HTTP_BASE = "/everloop/v1"
 
@@ -44,13 +44,13 @@ FAILED_ARTIFACT: Mapping[str, JsonValue] = {"status": "failed"}
 """Metadata of an artifact that its task left unfinished."""
 
 FORK = "fork"
-"""Key in the metadata of a task that goes on from the past of another: that one's id, and iterations."""
+"""Metadata key of a forked task: the id of its origin, and the iterations taken over."""
 
 NARRATION = "narration"
-"""Key in the metadata of a message that only says what the task is doing, and is no part of what was said."""
+"""Metadata key of a message that only reports progress and is not part of the conversation."""
 
 LEFT_OUT = "leftOut"
-"""Key in the metadata of a task that is sent without history and artifacts, because they are too large."""
+"""Metadata key of a task sent without history and artifacts, because they are too large."""
 
 STATES_BY_NUMBER: dict[int, TaskState] = {
     pb.TaskState.Value(f"TASK_STATE_{state.name}"): state for state in TaskState
@@ -58,13 +58,13 @@ STATES_BY_NUMBER: dict[int, TaskState] = {
 
 
 def timestamp(at: datetime) -> str:
-    """Return a time as all of the extension writes it: RFC 3339, in UTC, to the millisecond."""
+    """Format a time as the whole extension does: RFC 3339, UTC, milliseconds."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True)
 class TaskUrl:
-    """The task that what we show belongs to, and the public URL of the gateway that serves its files."""
+    """A task and the public URL of the gateway that serves its files."""
 
     task_id: str
     context_id: str
@@ -72,7 +72,7 @@ class TaskUrl:
 
 
 def task_url_of(view: TaskView, public_url: str) -> TaskUrl:
-    """Return what the URLs of all that is in a view begin with."""
+    """Return the base of the URLs in a view."""
     return TaskUrl(view.task_id, view.context_id, public_url)
 
 
@@ -81,8 +81,8 @@ def to_task(
 ) -> pb.Task:
     """Return the A2A Task of a view, with the newest `history_length` messages (None: all).
 
-    Artifacts without any content are left out, unless what is being written may yet come. The metadata are
-    those of the status, what the task has used so far; a fork names its origin besides.
+    Artifacts without content are left out, unless their content is still being written. The metadata
+    are those of the status, that is the task's usage so far; a fork names its origin too.
     """
     task_url = task_url_of(view, public_url)
     is_over = view.status.state.is_terminal
@@ -105,7 +105,7 @@ def to_task(
 
 
 def left_out(size: int) -> dict[str, JsonValue]:
-    """Return the metadata of a task without history and artifacts; with them it has so many stored bytes."""
+    """Return the metadata of a task sent without history and artifacts; `size`: its stored bytes."""
     return {
         LEFT_OUT: {
             "fields": ["history", "artifacts"],
@@ -122,7 +122,7 @@ def newest(view: TaskView, history_length: int | None) -> tuple[Message, ...]:
 
 
 def to_status(status: TaskStatus, task_url: TaskUrl) -> pb.TaskStatus:
-    """Return the A2A status; times keep their microseconds."""
+    """Return the A2A status; times have microseconds."""
     at = Timestamp()
     at.FromDatetime(status.at)
     message = to_message(status.message, task_url) if status.message else None
@@ -145,7 +145,7 @@ def to_message(message: Message, task_url: TaskUrl) -> pb.Message:
 
 
 def to_direct_message(message: AgentMessage, context_id: str) -> pb.Message:
-    """Return the A2A message that answers in place of a task."""
+    """Return the A2A message of a direct reply, made without a task."""
     return to_message(message, TaskUrl("", context_id, ""))
 
 
@@ -161,7 +161,7 @@ def to_artifact(artifact: Artifact, task_url: TaskUrl) -> pb.Artifact:
 
 
 def to_part(part: Part, task_url: TaskUrl) -> pb.Part:
-    """Return the A2A part. A file whose content is not here is the URL where it can be had."""
+    """Return the A2A part. A file stored elsewhere becomes its URL."""
     match part:
         case TextPart():
             content = pb.Part(text=part.text)
@@ -176,7 +176,7 @@ def to_part(part: Part, task_url: TaskUrl) -> pb.Part:
 
 
 def _to_data(part: DataPart) -> pb.Part:
-    """Return the value; as text if protobuf cannot hold it, which must not keep a task from being seen."""
+    """Return the value; as text if protobuf cannot hold it, because the task must stay readable."""
     if not is_sendable(part.data):
         return pb.Part(text=json.dumps(part.data, ensure_ascii=False), media_type="application/json")
     # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
@@ -195,12 +195,12 @@ def _to_file(part: FilePart, task_url: TaskUrl) -> pb.Part:
 
 
 def to_struct(metadata: Mapping[str, JsonValue]) -> Struct | None:
-    """Return metadata as protobuf has it; None where there is none, so that the field stays unset."""
+    """Return metadata as a protobuf Struct; None if empty, so that the field stays unset."""
     return ParseDict(dict(metadata), Struct()) if metadata else None
 
 
 def is_visible(artifact: Artifact) -> bool:
-    """Whether clients see an artifact: an answer without any content is a draft that was withdrawn."""
+    """Return True if clients see the artifact: a response without content is a withdrawn draft."""
     return artifact.artifact_id != RESPONSE_ARTIFACT or _has_content(artifact)
 
 
@@ -216,15 +216,15 @@ RESULTS = "results"
 
 
 def artifact_url(public_url: str, context_id: str, artifact_id: str) -> str:
-    """Return the address of what is known of an artifact; `public_url` ends with a slash."""
+    """Return the URL of an artifact's description; `public_url` ends with a slash."""
     return f"{public_url}{ARTIFACTS}/{quote(context_id, safe='')}/{quote(artifact_id, safe='')}"
 
 
 def part_url(public_url: str, context_id: str, artifact_id: str, index: int) -> str:
-    """Return the address of the content of a part."""
+    """Return the URL of a part's content."""
     return f"{artifact_url(public_url, context_id, artifact_id)}/{PARTS}/{index}"
 
 
 def result_url(public_url: str, task_id: str, call_id: str) -> str:
-    """Return the address of the whole result of a tool call."""
+    """Return the URL of a tool call's complete result."""
     return f"{public_url}{RESULTS}/{quote(task_id, safe='')}/{quote(call_id, safe='')}"

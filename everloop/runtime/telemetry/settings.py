@@ -60,7 +60,7 @@ class TelemetrySettings(Settings):
     address: Annotated[Address | None, NoDecode, BeforeValidator(_parse)] = Field(
         default=None, validation_alias="EVERLOOP_METRICS_ADDRESS"
     )
-    """`host:port` where Prometheus reads metrics at `/metrics`, with `/healthz` and `/readyz` beside it, without
+    """`host:port` where Prometheus reads metrics at `/metrics`, with `/healthz` and `/readyz`, without
     authentication. Unset: nowhere. See docs/operation/metrics.md."""
     endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
     """Where traces and metrics are sent by OTLP. Unset: nowhere. See docs/operation/traces-and-logs.md."""

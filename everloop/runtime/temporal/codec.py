@@ -1,4 +1,4 @@
-"""Encryption of what reaches Temporal: every payload, and the messages and stack traces of failures."""
+"""Encryption of data in Temporal: every payload, and messages and stack traces of failures."""
 
 from collections.abc import Sequence
 
@@ -9,23 +9,23 @@ from everloop.runtime.blobs import in_hashing_thread
 from everloop.runtime.encryption.cipher import Box, Cipher, SealBrokenError
 
 ENCODING = b"binary/encrypted"
-"""What says that a payload is encrypted, as in Temporal's samples. Histories hold it: never change it."""
+"""Encoding of encrypted payloads, as in Temporal's samples. Histories contain it: never change it."""
 
 KEY_ID = "encryption-key-id"
 
 PURPOSE = "temporal payload"
 
 _LARGE = 64 * 1024
-"""Bytes of a payload that are encrypted elsewhere than on the event loop."""
+"""Minimum size in bytes of payloads that are encrypted in a thread."""
 
 
 class EncryptionCodec(PayloadCodec):
-    """Encrypts each payload with its metadata; payloads that are not encrypted are read as they are.
+    """Encrypts each payload with its metadata; unencrypted payloads are read unchanged.
 
-    So histories go on that began before anything was encrypted. Without keys it encrypts nothing; that it
-    cannot read what others have encrypted is an error, and Temporal tries again. From `repeatable_from` bytes
-    on equal payloads are encrypted alike: they become blobs named by what is in them, and a workflow that is
-    replayed puts all of its own again.
+    Histories that began before encryption was on therefore continue. Without keys nothing is encrypted;
+    an encrypted payload is then an error, which Temporal retries. Payloads of at least
+    `repeatable_from` bytes are encrypted deterministically: they become blobs named by their content,
+    and a replay stores them again.
     """
 
     def __init__(self, cipher: Cipher, *, repeatable_from: int) -> None:
@@ -39,14 +39,14 @@ class EncryptionCodec(PayloadCodec):
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is encrypted."""
+        """True if payloads are encrypted."""
         return self._cipher.is_on
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return the payloads that were encoded.
+        """Decode payloads.
 
         Raises:
-            EncryptionError: one cannot be decrypted. Temporal then tries again, until its key is there.
+            EncryptionError: one cannot be decrypted. Temporal retries until its key is configured.
         """
         return [await self._decode(payload) for payload in payloads]
 
@@ -67,7 +67,7 @@ class EncryptionCodec(PayloadCodec):
 
 
 def decrypted(payload: Payload, cipher: Cipher) -> Payload:
-    """Return what a payload holds if it is encrypted, or else the payload.
+    """Decrypt a payload; an unencrypted one is returned unchanged.
 
     Raises:
         EncryptionError: it cannot be decrypted.

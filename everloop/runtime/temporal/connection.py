@@ -1,4 +1,4 @@
-"""The connection to Temporal that worker and gateway share."""
+"""The connection of workers and gateways to Temporal."""
 
 import re
 from collections.abc import Sequence
@@ -18,44 +18,44 @@ from everloop.runtime.temporal.payloads import MissingPayloads, data_converter
 DEFAULT_ADDRESS = "localhost:7233"
 
 KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
-"""A connection that a router or load balancer forgot is noticed within 25 s, instead of the SDK's 45.
-Temporal drops clients that ask more often than every 10 s (`frontend.keepAliveMinTime`)."""
+"""Detects a connection lost in a router or load balancer within 25 s, in place of the SDK's 45. Temporal
+drops clients that ping more often than every 10 s (`frontend.keepAliveMinTime`)."""
 
 NAMESPACE_TIMEOUT = timedelta(seconds=10)
-"""How long a process waits at start for an answer about its namespace; without one it goes on."""
+"""Timeout of the namespace check at start; without an answer the process starts anyway."""
 
 _QUOTED = re.compile(r':?\s*".*')
 _NOT_CONNECTED = re.compile(r'ConnectError\("(?:tcp connect|dns) error".*?(?:message|error): "([^"]+)"')
 
 
 class TemporalUnreachableError(StartError):
-    """Nobody answers at the address of Temporal, there is no such namespace, or its settings are wrong.
+    """Temporal does not answer, the namespace does not exist, or the settings are invalid.
 
-    The message says what to do.
+    The message names the remedy.
     """
 
 
 async def connect_temporal(plugins: Sequence[Plugin] = (), blobs: Blobs | None = None) -> Client:
-    """Connect with the profile that Temporal's own environment variables and file describe.
+    """Connect with the profile of Temporal's own environment variables and configuration file.
 
     TEMPORAL_ADDRESS (default localhost:7233), TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS_* and
-    TEMPORAL_CONFIG_FILE apply, as for the `temporal` command (`temporalio.envconfig`). Payloads of 256 KB and
-    more are kept in `blobs`; without it they stay in history. If EVERLOOP_ENCRYPTION_KEYS_FILE names keys,
-    all are encrypted.
+    TEMPORAL_CONFIG_FILE apply, as for the `temporal` command (`temporalio.envconfig`). Payloads of 256
+    KB and more are stored in `blobs`; without it they stay in history. If EVERLOOP_ENCRYPTION_KEYS_FILE
+    names keys, all are encrypted.
 
     Raises:
-        TemporalUnreachableError: no connection, or these settings cannot be used.
-        ValidationError: the file of keys is wrong.
+        TemporalUnreachableError: no connection, or the settings are invalid.
+        ValidationError: the key file is invalid.
     """
     return await _connect(plugins, data_converter(blobs, cipher=EncryptionSettings().cipher))
 
 
 async def connect_worker(plugins: Sequence[Plugin], blobs: Blobs) -> Client:
-    """Connect as `connect_temporal` does, for a worker: it also ends workflows whose payloads are lost.
+    """Connect as `connect_temporal` does; workflows whose payloads are lost are ended too.
 
     Raises:
-        TemporalUnreachableError: no connection, or the settings cannot be used.
-        ValidationError: the file of keys is wrong.
+        TemporalUnreachableError: no connection, or the settings are invalid.
+        ValidationError: the key file is invalid.
     """
     lost = MissingPayloads()
     lost.client = await _connect(plugins, data_converter(blobs, lost, EncryptionSettings().cipher))
@@ -80,18 +80,18 @@ async def _connect(plugins: Sequence[Plugin], converter: DataConverter) -> Clien
 
 
 def _reason(error: RuntimeError) -> str:
-    """Return why no connection was made; without what Rust's own form of an error has around the words."""
+    """Return the reason of a failed connection without Rust's debug formatting."""
     refused = _NOT_CONNECTED.search(str(error))
     return refused[1] if refused else str(error)
 
 
 async def _check_namespace(client: Client, config: ClientConnectConfig) -> None:
-    """Find out that there is the namespace: a gateway would serve for ever, and find none of its tasks.
+    """Check that the namespace exists: a gateway would otherwise serve and find no task.
 
-    Who may not ask, as with some keys of Temporal Cloud, finds out at the first call.
+    A caller without permission, as with some keys of Temporal Cloud, skips the check.
 
     Raises:
-        TemporalUnreachableError: there is none.
+        TemporalUnreachableError: the namespace does not exist.
     """
     try:
         await namespace_id(client, rpc_timeout=NAMESPACE_TIMEOUT)
@@ -128,7 +128,7 @@ def _unreadable(error: OSError) -> str:
 
 
 def _problem(error: Exception) -> str:
-    """Return what is wrong without what follows it: lines of the file, and values in double quotes."""
+    """Return the problem without file lines and quoted values."""
     reason = _QUOTED.sub("", str(error).partition("\n")[0])
     return (
         f"cannot use the settings of the connection to Temporal: {reason}. See TEMPORAL_PROFILE, "

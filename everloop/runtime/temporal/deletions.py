@@ -1,4 +1,4 @@
-"""Deletions: workflows that remove all of something, started once for each thing at a time."""
+"""Deletion workflows, one at a time for each target."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from everloop.workflows.contract.deletion import (
 from everloop.workflows.contract.names import derive_deletion_id
 
 BEGAN = "began"
-"""In the memo: when it was asked for. Of a long deletion runs follow each other."""
+"""Memo key: the time of the request. A long deletion consists of several runs."""
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 
@@ -33,12 +33,12 @@ _STATES = {
     RawStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW: RUNNING,
     RawStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED: "done",
 }
-"""Any other: failed."""
+"""All other statuses mean failed."""
 
 
 @dataclass(frozen=True)
 class KnownDeletion:
-    """How a deletion stands: running, done or failed."""
+    """State of a deletion: running, done or failed."""
 
     id: str
     target: DeletionTarget
@@ -49,9 +49,9 @@ class KnownDeletion:
 
 
 def deletion_id(target: DeletionTarget) -> str:
-    """Return the id of the deletion of this; tasks have one of a kind, whatever context they are in.
+    """Return the id of a target's deletion; a task has one per kind, in whatever context.
 
-    One that may stop is another than one that somebody asked for.
+    A deletion that may stop early and a requested one have different ids.
     """
     is_task = target.kind is DeletionKind.TASK
     ids = [target.id] if is_task else [target.context_id, target.id]
@@ -60,9 +60,9 @@ def deletion_id(target: DeletionTarget) -> str:
 
 
 class Deletions:
-    """By their ids. As long as one runs, asking for the same again finds it.
+    """Starts and finds deletions by id. A request for a running one returns it.
 
-    All methods raise RPCError where Temporal does not answer.
+    All methods raise RPCError if Temporal does not answer.
     """
 
     def __init__(self, client: Client, task_queue: str) -> None:
@@ -70,7 +70,7 @@ class Deletions:
         self._task_queue = task_queue
 
     async def start(self, target: DeletionTarget) -> str:
-        """Begin to delete, unless that is under way; return the id of the deletion."""
+        """Start a deletion unless one is running; return its id."""
         id_ = deletion_id(target)
         await self._client.start_workflow(
             DELETION_WORKFLOW_TYPE,
@@ -86,7 +86,7 @@ class Deletions:
         return id_
 
     async def find(self, id_: str) -> KnownDeletion | None:
-        """Return how the last deletion of this id stands; None if Temporal knows none."""
+        """Return the state of the last deletion of this id; None if Temporal has none."""
         try:
             described = await describe_raw(self._client, id_, rpc_timeout=_RPC_TIMEOUT)
         except RPCError as error:

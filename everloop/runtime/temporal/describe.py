@@ -1,4 +1,4 @@
-"""Descriptions of workflows and of the namespace, and what errors of Temporal mean.
+"""Descriptions of workflows and of the namespace, and the meaning of Temporal's errors.
 
 The SDK's own `describe` fails for a run that an operator has paused: it has no name for that status.
 """
@@ -37,20 +37,20 @@ UNAVAILABLE = frozenset(
         RPCStatusCode.DATA_LOSS,
     }
 )
-"""What the SDK itself tries again for a while, and what says that there was no answer in time."""
+"""Statuses that the SDK retries for a while, and that of a timeout."""
 
 
 def is_unavailable(error: RPCError) -> bool:
-    """Whether Temporal cannot answer now.
+    """Return True if Temporal cannot answer now.
 
-    A server whose database is slow, as after a pause, says for a moment that it has no such namespace, which
-    it had when this process began.
+    A server with a slow database, for instance after a pause, briefly reports that the namespace does
+    not exist, although it did when this process started.
     """
     return error.status in UNAVAILABLE or _has_detail(error, NamespaceNotFoundFailure)
 
 
 def is_not_found(error: RPCError) -> bool:
-    """Whether the server has no such workflow, or none that runs; proxies say NOT_FOUND for other reasons."""
+    """Return True if the workflow does not exist or is not running; proxies use NOT_FOUND for other reasons."""
     is_meant = _has_detail(error, NotFoundFailure) and not _has_detail(error, NamespaceNotFoundFailure)
     return error.status is RPCStatusCode.NOT_FOUND and is_meant
 
@@ -62,10 +62,10 @@ def _has_detail(error: RPCError, kind: type[NotFoundFailure | NamespaceNotFoundF
 
 @dataclass(frozen=True)
 class RunDescription:
-    """A run. A paused one counts as running. `attempt` is that of its next step, 0 where none is due.
+    """A run. A paused one counts as running. `attempt` is that of its next step, 0 without a pending one.
 
-    `state` is the last state that it reported of its task (None: none), in a status of the number `version`
-    or a later one.
+    `state` is the last task state it reported (None: none), in a status of the number `version` or a
+    later one.
     """
 
     workflow_id: str
@@ -78,7 +78,7 @@ class RunDescription:
     is_cancel_requested: bool
     search_attributes: TypedSearchAttributes
     cancelled_calls: frozenset[str] = frozenset()
-    """The ids of activities that were cancelled and have not ended."""
+    """Ids of activities whose cancellation is requested and that are still running."""
 
     @property
     def state(self) -> TaskState | None:
@@ -95,10 +95,10 @@ class RunDescription:
 
 
 async def describe(client: Client, task_id: str, *, rpc_timeout: timedelta | None = None) -> RunDescription:
-    """Describe the newest run of a task; `rpc_timeout` is for each try.
+    """Describe the newest run of a task; `rpc_timeout` is per attempt.
 
     Raises:
-        RPCError: Temporal does not know the task, or does not answer.
+        RPCError: Temporal does not have the task, or does not answer.
     """
     return run_of(await describe_raw(client, task_id, rpc_timeout=rpc_timeout))
 
@@ -106,10 +106,10 @@ async def describe(client: Client, task_id: str, *, rpc_timeout: timedelta | Non
 async def describe_raw(
     client: Client, task_id: str, *, rpc_timeout: timedelta | None = None
 ) -> DescribeWorkflowExecutionResponse:
-    """Return all that Temporal says of the newest run of a task; `rpc_timeout` is for each try.
+    """Return Temporal's full description of the newest run of a task; `rpc_timeout` is per attempt.
 
     Raises:
-        RPCError: Temporal does not know the task, or does not answer.
+        RPCError: Temporal does not have the task, or does not answer.
     """
     return await client.workflow_service.describe_workflow_execution(
         DescribeWorkflowExecutionRequest(
@@ -121,7 +121,6 @@ async def describe_raw(
 
 
 def run_of(described: DescribeWorkflowExecutionResponse) -> RunDescription:
-    """Return what is said of a run."""
     info = described.workflow_execution_info
     is_paused = info.status == RawStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
     return RunDescription(
@@ -143,7 +142,7 @@ def run_of(described: DescribeWorkflowExecutionResponse) -> RunDescription:
 
 
 async def find_run(client: Client, task_id: str) -> RunDescription | None:
-    """Describe the newest run of a task, None if Temporal does not know it.
+    """Describe the newest run of a task; None if Temporal does not have it.
 
     Raises:
         RPCError: Temporal does not answer.
@@ -157,16 +156,16 @@ async def find_run(client: Client, task_id: str) -> RunDescription | None:
 
 
 async def namespace_id(client: Client, *, rpc_timeout: timedelta | None = None) -> str:
-    """Return the id of the namespace: another one of the same name has another id.
+    """Return the id of the namespace; a recreated namespace of the same name has another one.
 
     Raises:
-        RPCError: Temporal does not answer, or there is no such namespace.
+        RPCError: Temporal does not answer, or the namespace does not exist.
     """
     return (await _describe_namespace(client, rpc_timeout)).namespace_info.id
 
 
 async def namespace_retention(client: Client, *, rpc_timeout: timedelta | None = None) -> timedelta:
-    """Return how long Temporal keeps what has ended, and can reset it; raises as `namespace_id` does."""
+    """Return the retention of ended workflows, within which they can be reset; raises as `namespace_id` does."""
     kept = (await _describe_namespace(client, rpc_timeout)).config.workflow_execution_retention_ttl
     return kept.ToTimedelta()
 

@@ -1,4 +1,4 @@
-"""Task queues and the workers that poll them, as Temporal knows them."""
+"""Task queues and the workers that poll them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ WORKFLOW = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
 ACTIVITY = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 
 POLLED = timedelta(seconds=90)
-"""A worker asks at least so often: each of its requests for work waits up to a minute."""
+"""Longest time between two polls of a worker: each request for work waits up to a minute."""
 
 _UNSUPPORTED = frozenset({RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED})
 
 
 @dataclass(frozen=True)
 class Poller:
-    """A worker that has asked a queue for work. `build` is `deployment:build`; empty: it has none."""
+    """A worker that polls a queue. `build` is `deployment:build`; empty without versioning."""
 
     identity: str
     seen_at: datetime
@@ -34,14 +34,14 @@ class Poller:
 
 @dataclass(frozen=True)
 class QueueState:
-    """A queue of one kind. `backlog` counts, about, what waits in it, the oldest for `age` seconds."""
+    """A queue of one kind. `backlog`: approximate number of waiting items, the oldest for `age` seconds."""
 
     pollers: tuple[Poller, ...]
     backlog: int
     age: float
 
     def serving(self, now: datetime, build: str = "") -> tuple[Poller, ...]:
-        """Return who has polled of late; with a build its workers alone."""
+        """Return the workers that polled recently; with a build only its workers."""
         return tuple(
             each for each in self.pollers if now - each.seen_at < POLLED and build in {"", each.build}
         )
@@ -50,7 +50,7 @@ class QueueState:
 async def queue_state(
     client: Client, queue: str, kind: "TaskQueueType.ValueType", *, rpc_timeout: timedelta | None = None
 ) -> QueueState:
-    """Look at a queue; one that nobody has ever used is empty.
+    """Describe a queue; one that was never used is empty.
 
     Raises:
         RPCError: Temporal does not answer.
@@ -83,7 +83,7 @@ def _poller(info: PollerInfo) -> Poller:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a worker process has said of itself for one queue."""
+    """The last report of a worker process about one queue."""
 
     identity: str
     queue: str
@@ -96,7 +96,7 @@ MOST_PAGES = 10
 
 
 async def heartbeats(client: Client, *, rpc_timeout: timedelta | None = None) -> Sequence[Heartbeat]:
-    """Return what the workers of the namespace say of themselves; none where the server does not keep that.
+    """Return the reports of the namespace's workers; none if the server does not support them.
 
     Raises:
         RPCError: Temporal does not answer.
