@@ -184,7 +184,7 @@ class Cipher:
         return key.unseal(box.content, _bound_to(key.id, purpose))
 
     def seal(self, content: bytes, purpose: str) -> bytes:
-        """Return the stored form of a piece of content: a header with key id (or none) and length, then the content.
+        """Return the stored form of a piece of content: key id (or none), length, content.
 
         Stored pieces may be concatenated.
         """

@@ -50,7 +50,7 @@ def is_unavailable(error: RPCError) -> bool:
 
 
 def is_not_found(error: RPCError) -> bool:
-    """Return True if the workflow does not exist or is not running; proxies use NOT_FOUND for other reasons."""
+    """Return True if no such workflow exists or runs; proxies use NOT_FOUND for other reasons."""
     is_meant = _has_detail(error, NotFoundFailure) and not _has_detail(error, NamespaceNotFoundFailure)
     return error.status is RPCStatusCode.NOT_FOUND and is_meant
 
@@ -165,7 +165,7 @@ async def namespace_id(client: Client, *, rpc_timeout: timedelta | None = None) 
 
 
 async def namespace_retention(client: Client, *, rpc_timeout: timedelta | None = None) -> timedelta:
-    """Return the retention of ended workflows, within which they can be reset; raises as `namespace_id` does."""
+    """Return the retention of ended workflows, in which they can be reset; raises as `namespace_id`."""
     kept = (await _describe_namespace(client, rpc_timeout)).config.workflow_execution_retention_ttl
     return kept.ToTimedelta()
 
