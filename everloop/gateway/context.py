@@ -154,8 +154,11 @@ def is_legacy(context: ServerCallContext) -> bool:
 MAX_HEADERS = 400
 """Of one request. Proxies take 100 as a rule."""
 
-MAX_HEAD_BYTES = 65_536
+MAX_HEAD_BYTES = 32_768
 """Of the request line and the headers together."""
+
+MAX_TARGET_BYTES = 8_192
+"""Of the address in the request line, with its query."""
 
 MAX_TRACE_CHARACTERS = 512
 """Of `traceparent` and of `tracestate`; what is longer is not read (W3C Trace Context §3.3.1.5)."""

@@ -44,6 +44,9 @@ MAX_NOTE = 2000
 _KEPT = re.compile("%(?=2[5Ff])")
 """What is decoded with the ids alone: slashes, and what would be decoded twice."""
 
+_UNDIVIDED = "everloop.path"
+"""Where the scope of a request has its path as `RawRoute` reads it."""
+
 _log = structlog.get_logger()
 
 
@@ -145,13 +148,23 @@ class RawRoute(Route):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http":
             return Match.NONE, {}
-        # Starlette decodes the whole path, after which a slash of an id is one between segments.
-        raw = bytes(scope["raw_path"]).decode("ascii", errors="replace")
-        path = unquote(_KEPT.sub("%25", raw))
-        match, child = super().matches({**scope, "path": path, "root_path": ""})
+        match, child = super().matches({**scope, "path": _undivided(scope), "root_path": ""})
         if match is not Match.NONE:
             child["path_params"] = {name: unquote(part) for name, part in child["path_params"].items()}
         return match, child
+
+
+def _undivided(scope: Scope) -> str:
+    """Return the path, in which slashes of ids are still encoded.
+
+    Starlette decodes them too, which makes them slashes between segments. Decoded once for all routes: a
+    caller without credentials chooses how much there is to decode.
+    """
+    path: str | None = scope.get(_UNDIVIDED)
+    if path is None:
+        raw = bytes(scope["raw_path"]).decode("ascii", errors="replace")
+        path = scope[_UNDIVIDED] = unquote(_KEPT.sub("%25", raw))
+    return path
 
 
 class _Served(HttpEndpoint):

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Generator
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import h11
 import uvicorn
@@ -17,13 +17,14 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS
+from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS, MAX_TARGET_BYTES
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.settings import StartError
 
-# HTTP/1.1 as clients reach us: bounded request heads, in bounded time.
+# HTTP/1.1 as clients reach us: bounded request heads, in bounded time, a bounded part of them at a time.
 #
-# Uvicorn answers every head that it cannot read with 400, and waits for one as long as it takes.
+# Uvicorn answers every head that it cannot read with 400, and waits for one as long as it takes. It reads at
+# once what a socket has, some 250 KB: of tiny headers or chunks that takes a third of a second.
 
 HEAD_SECONDS = 30.0
 """In which the head of a request has to arrive, from its first byte or from when the connection opened.
@@ -33,11 +34,18 @@ The same for the rest of a body that comes after its answer."""
 LINGER = 2.0
 """Seconds that a client gets to read why its connection ends."""
 
+TURN_BYTES = 16_384
+"""What is read of one connection before the others get their turn."""
+
 _REFUSALS = {
     HTTPStatus.BAD_REQUEST: ("INVALID_ARGUMENT", "this is no HTTP/1.1 request"),
+    HTTPStatus.REQUEST_URI_TOO_LONG: (
+        "INVALID_ARGUMENT",
+        f"the address is longer than the {MAX_TARGET_BYTES} bytes that this server reads; send a shorter one",
+    ),
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: (
         "INVALID_ARGUMENT",
-        f"the headers are larger than {MAX_HEAD_BYTES} bytes, or more than {MAX_HEADERS}; send less",
+        f"address and headers are over {MAX_HEAD_BYTES} bytes, or headers more than {MAX_HEADERS}; send less",
     ),
 }
 _LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
@@ -54,6 +62,10 @@ class _Connection(h11.Connection):
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         event = super().next_event()
+        if isinstance(event, h11.Request) and len(event.target) > MAX_TARGET_BYTES:
+            raise h11.RemoteProtocolError(
+                "the address is too long", error_status_hint=HTTPStatus.REQUEST_URI_TOO_LONG
+            )
         if isinstance(event, h11.Request) and _is_too_much(event):
             raise h11.RemoteProtocolError(
                 "too many headers, or too large", error_status_hint=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
@@ -129,6 +141,11 @@ class GatewayProtocol(H11Protocol):
         self.transport.write_eof()
         self.loop.call_later(LINGER, self.transport.close)
 
+    def read_on(self) -> None:
+        """Take more from the socket, unless what came before waits for its application."""
+        if not self.flow.read_paused:
+            self.transport.resume_reading()
+
     def _watch(self) -> None:
         """Wait for the head of a request, or for the rest of one that is answered: nobody else does."""
         awaited = self.conn.their_state if self._is_owed() else None
@@ -154,11 +171,41 @@ class GatewayProtocol(H11Protocol):
             self.transport.close()
 
 
+class Turns(asyncio.BufferedProtocol):
+    """Reads a part of what a connection has sent, and the next one after all others had their turn."""
+
+    _buffer = memoryview(bytearray(TURN_BYTES))
+    """Of all connections: what stands in it is copied before anything else is read."""
+
+    def __init__(self, protocol: GatewayProtocol) -> None:
+        self._protocol = protocol
+        self.connection_lost = protocol.connection_lost
+        self.pause_writing = protocol.pause_writing
+        self.resume_writing = protocol.resume_writing
+        self.eof_received = protocol.eof_received
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._protocol.connection_made(cast("asyncio.Transport", transport))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._protocol.data_received(bytes(self._buffer[:nbytes]))
+        if nbytes == TURN_BYTES:
+            self._protocol.transport.pause_reading()
+            self._protocol.loop.call_soon(self._protocol.read_on)
+
+
 KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than usual proxies reuse it."""
 
 STALLED_AFTER = 60
 """Seconds after which a client that takes nothing of what is sent to it loses its connection."""
+
+
+def _protocol(**made: Any) -> Turns:  # noqa: ANN401 -- as uvicorn makes its protocols
+    return Turns(GatewayProtocol(**made))
 
 
 class AddressInUseError(StartError):
@@ -176,7 +223,7 @@ class GatewayServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 lifespan="on",
-                http=GatewayProtocol,
+                http=cast("type[asyncio.Protocol]", _protocol),
                 h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 ws="none",
                 log_config=None,

@@ -24,7 +24,7 @@ from everloop.gateway.http.server import GatewayProtocol
 from everloop.gateway.settings import GatewaySettings
 from everloop.stores.views.store import TaskViews
 from tests.gateway.harness import AGENT, NO_ATTACHMENTS
-from tests.support.growth import assert_grows_no_faster
+from tests.support.growth import assert_grows_no_faster, work_of
 from tests.support.stores import stores_of
 
 MANY = 80
@@ -173,6 +173,21 @@ async def test_work_on_headers_grows_with_their_size(app: Starlette, name: str) 
 async def test_work_on_an_address_grows_with_its_size(app: Starlette, name: str) -> None:
     """On its path and its query."""
     await _check(app, lambda n: _get(ADDRESSES[name](n)), LONG)
+
+
+@pytest.mark.parametrize("escape", [b"%2f", b"%41", b"%25"])
+async def test_a_path_is_decoded_once_for_all_routes(app: Starlette, escape: bytes) -> None:
+    """What an escape costs does not depend on how many routes there are."""
+
+    def steps(of: Starlette) -> int:
+        few, many = (work_of(_answered(of, _get(b"/" + escape * n))).steps for n in (100, 500))
+        return many - few
+
+    no_routes = Starlette()
+    for each in (app, no_routes):  # what is done once, such as filling caches, is not counted
+        await asyncio.to_thread(_answered(each, _get(b"/" + escape)))
+    # The server decodes the path once, and so do we.
+    assert await asyncio.to_thread(steps, app) < 3 * await asyncio.to_thread(steps, no_routes)
 
 
 async def test_work_on_a_body_grows_with_its_size(app: Starlette) -> None:

@@ -2,25 +2,30 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+import socket
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 import uvicorn
+import uvloop
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import A2AError
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.bindings.endpoint import Endpoint
-from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS, Caller
+from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS, MAX_TARGET_BYTES, Caller
 from everloop.gateway.errors import UnauthenticatedError
 from everloop.gateway.http.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits, HttpContext
-from everloop.gateway.http.server import GatewayProtocol, listen
+from everloop.gateway.http.server import TURN_BYTES, GatewayProtocol, Turns, listen
 from everloop.gateway.settings import GatewaySettings
 from tests.gateway.harness import AGENT, RunningGateway
 
@@ -83,6 +88,79 @@ async def exchange(url: str, sent: bytes) -> tuple[bytes, bytes]:
     ]
 
 
+async def test_a_large_body_in_small_pieces_is_read(impatient: str) -> None:
+    """All of it, in its order, though it is read in turns; so is what comes behind it."""
+    content = json.dumps([*range(4_000)]).encode()
+    chunks = b"".join(b"5\r\n%s\r\n" % content[at : at + 5] for at in range(0, len(content), 5))
+    padded = chunks + b"%x\r\n%s\r\n0\r\n\r\n" % (5, b" " * 5)
+    assert len(content) % 5 == 0
+    second = HEAD + b"Connection: close\r\nContent-Length: 7\r\n\r\n" + b'"again"'
+    address = urlsplit(impatient)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + padded + second)
+    answer = await reader.read()
+    writer.close()
+    first, second = answer.split(b"HTTP/1.1 200 OK")[1:]
+    assert json.loads(first.partition(b"\r\n\r\n")[2]) == [*range(4_000)]
+    assert second.endswith(b'"again"')
+
+
+class Noting(GatewayProtocol):
+    """Notes how much it reads in each turn of the loop; the first turn lasts until all has been sent."""
+
+    def __init__(self, sent: threading.Event, read: dict[int, int], **made: Any) -> None:  # noqa: ANN401
+        super().__init__(**made)
+        self._sent, self._read, self._turn = sent, read, 0
+
+    def data_received(self, data: bytes) -> None:
+        self._sent.wait()
+        self._read[self._turn] = self._read.get(self._turn, 0) + len(data)
+        self.loop.call_soon(self._end_turn, self._turn + 1)
+        super().data_received(data)
+
+    def _end_turn(self, turn: int) -> None:
+        self._turn = turn
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_what_comes_at_once_is_read_in_turns(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    """However much one connection sends at once, the others get their turn after a bounded part of it."""
+    chunks, sent, read = b"1\r\nx\r\n" * 30_000, threading.Event(), dict[int, int]()
+    request = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks
+
+    async def answer(_scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    def send(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.setblocking(False)
+            count = client.send(request)
+            sent.set()
+            client.setblocking(True)
+            client.sendall(request[count:] + b"0\r\n\r\n")
+            return client.recv(100)
+
+    async def serve() -> None:
+        def protocol(**made: Any) -> Turns:  # noqa: ANN401 -- as uvicorn makes them
+            return Turns(Noting(sent, read, **made))
+
+        made = cast("type[asyncio.Protocol]", protocol)
+        server = uvicorn.Server(uvicorn.Config(answer, http=made, lifespan="off", log_config=None))
+        with listen(GatewaySettings(port=0)) as listener:
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            answered = await asyncio.to_thread(send, listener.getsockname()[1])
+            server.should_exit = True
+            await serving
+        assert answered.startswith(b"HTTP/1.1 200 OK")
+
+    run(serve())
+    assert sum(read.values()) == len(request) + 5
+    assert max(read.values()) == TURN_BYTES
+
+
 HEADS: dict[str, bytes] = {
     "a long address": b"GET /" + b"x" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
     "a long query": b"GET /tasks?x=" + b"y" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -91,6 +169,18 @@ HEADS: dict[str, bytes] = {
     "different headers": HEAD + b"".join(b"X-%d: y\r\n" % n for n in range(30_000)) + b"\r\n",
     "empty headers": b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 20_000 + b"\r\n",
 }
+
+
+@pytest.mark.parametrize("sent", [b"GET /tasks/%s", b"GET /tasks?x=%s", b"POST http://x/%s", b"OPTIONS %s"])
+async def test_an_address_over_the_limit_is_refused(gateway: RunningGateway, sent: bytes) -> None:
+    """414 in JSON, and the connection ends; one within the limit is read."""
+    escapes = b"%2f" * (MAX_TARGET_BYTES // 3 + 1)
+    head = sent % escapes + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    status, body = await exchange(gateway.url, head)
+    assert status == b"HTTP/1.1 414 Request-URI Too Long"
+    assert f"longer than the {MAX_TARGET_BYTES} bytes" in json.loads(body)["error"]["message"]
+    shorter = head.replace(b"%2f" * 10, b"", 1)
+    assert (await exchange(gateway.url, shorter))[0].split()[1] != b"414"
 
 
 @pytest.mark.parametrize("name", HEADS)
