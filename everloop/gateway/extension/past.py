@@ -55,7 +55,10 @@ async def find_task(services: Services, call: Call, task_id: str) -> Snapshot:
     agent_id = await services.snapshots.agent_of(root)
     if agent_id is None or not may_use(call.caller, agent_id):
         raise TaskUnknownError(task_id)
-    return await services.snapshots.open(root, Viewer(call.owner, agent_id))
+    try:
+        return await services.snapshots.open(root, Viewer(call.owner, agent_id))
+    except TaskUnknownError:  # of another owner: told in the words for a task that nobody has
+        raise TaskUnknownError(task_id) from None
 
 
 async def list_events(services: Services, call: Call) -> Response:

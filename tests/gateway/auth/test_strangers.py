@@ -1,10 +1,14 @@
 """Strangers, and callers of other agents, find no task that is not theirs: by no operation, on no binding."""
 
+import re
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
 from a2a.types import a2a_pb2 as pb
 
+from everloop.gateway.http.calls import RawRoute
+from everloop.runtime.protocol.tasks import HTTP_BASE
 from tests.gateway.auth.cluster import DOWNLOADS, OF_NO_TASK, Cluster, operations_of
 from tests.gateway.auth.test_scopes import is_not_found
 from tests.gateway.harness import unique
@@ -24,13 +28,16 @@ def test_no_operation_is_forgotten() -> None:
 
 async def _finds_nothing(cluster: Cluster, wire: Wire, task_id: str, caller: str, agent: str = "") -> None:
     """The answers are byte for byte those for a task that nobody has, and nothing of the task changes."""
-    before, nobodys = await cluster.all_of(task_id), like(task_id)
+    before, nobodys, key = await cluster.all_of(task_id), like(task_id), cluster.keys[caller]
     for operation in set(operations_of(wire)) - OF_NO_TASK:
-        key = cluster.keys[caller]
-        theirs = await wire.send(operation, params_of(operation, task_id), key, agent)
-        missing = await wire.send(operation, params_of(operation, nobodys), key, agent)
-        assert is_not_found(theirs), (operation, theirs)
-        assert theirs.without(task_id) == missing.without(nobodys)
+        for below in ("", "/x"):  # a sub-agent's
+            theirs, missing = [
+                await wire.send(operation, params_of(operation, each + below), key, agent)
+                for each in (task_id, nobodys)
+            ]
+            # Names of resources in 0.3 have no room for a sub-agent's id.
+            assert is_not_found(theirs) or (below and wire.name == "gRPC 0.3"), (operation, theirs)
+            assert theirs.without(task_id) == missing.without(nobodys)
     assert await cluster.all_of(task_id) == before
 
 
@@ -109,3 +116,36 @@ async def test_a_stranger_downloads_nothing(cluster: Cluster) -> None:
             assert "secret" not in theirs.text
     answer = await http.get(f"artifacts/{context}/a/parts/0", headers=cluster.keys["owner"])
     assert (answer.status_code, answer.text) == (200, "secret")
+
+
+BELOW = ("", "/x", "/x/y", "/")
+"""Behind the id of a task stands the path to a sub-agent's."""
+
+
+@pytest.mark.parametrize("caller", ["stranger", "bound"])
+async def test_no_address_beside_a2a_tells_of_a_task(cluster: Cluster, caller: str) -> None:
+    """Nor of the sub-agents below it: the answers are those for a task that nobody has."""
+    task_id = await cluster.task()
+    nobodys, http = like(task_id), cluster.gateway.http
+    named = [route for route in cluster.gateway.app.routes if isinstance(route, RawRoute)]
+    paths = {
+        (route.path.replace("{task}", "{id}"), verb)
+        for route in named
+        for verb in route.methods or ()
+        if route.path.startswith(HTTP_BASE) and re.search(r"/(tasks|approvals)/", route.path)
+    }
+    assert len(paths) > 12
+    for path, verb in sorted(paths):
+        for below in BELOW:
+            theirs, missing = [
+                await http.request(
+                    verb,
+                    path.replace("{id}", quote(each + below, safe="")).replace("{question}", "q"),
+                    headers=cluster.keys[caller],
+                    json={"title": "x", "approved": True} if verb in {"POST", "PATCH"} else None,
+                )
+                for each in (task_id, nobodys)
+            ]
+            assert theirs.status_code >= 400, (verb, path)
+            assert theirs.status_code == missing.status_code, (verb, path, below)
+            assert theirs.text.replace(task_id, "") == missing.text.replace(nobodys, ""), (verb, path, below)
