@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import structlog
 from structlog.contextvars import bound_contextvars
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from everloop.activities.lease import PUSH_LEASE, CallLease
 from everloop.activities.push.feed import News, Nothing, PushFeed, Subject, TaskWorkflows
@@ -280,5 +280,8 @@ def _failed(
     )
     backoff = timedelta(seconds=2 ** min(attempt - 1, _LONGEST_BACKOFF_EXPONENT))
     return ApplicationError(
-        problem, type=PUSH_FAILED, next_retry_delay=asked if asked and asked > backoff else None
+        problem,
+        type=PUSH_FAILED,
+        next_retry_delay=asked if asked and asked > backoff else None,
+        category=ApplicationErrorCategory.BENIGN,  # or the SDK logs it as well, with a stack
     )

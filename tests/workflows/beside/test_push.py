@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 from redis.asyncio import Redis
+from structlog.testing import capture_logs
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
@@ -14,6 +15,7 @@ from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.push.deliveries import PushDeliveries
+from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workers.settings import MAX_CONCURRENT_DELIVERIES
@@ -22,8 +24,10 @@ from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.names import PUSH_NEWS, context_key, push_workflow_id
 from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.push_delivery import PushDelivery
+from tests.stores.examples import status
 from tests.support.fakes.ports import FakePorts, ScriptedModel, answer
 from tests.support.fakes.push import DELIVERED, DONE, NOTHING, ScriptedPush
+from tests.support.rigs.push_rig import push_rig
 from tests.support.stores import database, new_artifacts
 from tests.workflows.conftest import IMPATIENT_EVENTS, StartTask, start_workflow, unique_queue
 
@@ -201,6 +205,24 @@ async def test_slow_webhooks_of_one_owner_do_not_keep_another_owners_one_waiting
 
     order = [call.task_id for call in push.calls]
     assert order.index(f"{queue}-last") < 2 * MAX_CONCURRENT_DELIVERIES
+
+
+async def test_a_failed_attempt_is_one_log_line(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """It is no defect of ours: no stack tells where in our code the webhook was found to fail."""
+    async with push_rig(503) as (rig, hook):
+        await rig.begin(status(1, TaskState.COMPLETED), position=START)
+        queue, ports = unique_queue(), FakePorts(ScriptedModel())
+        ports.push = rig.port
+        settings = WorkerSettings(task_queue=queue, shutdown_grace=0)
+        with caplog.at_level("INFO"), capture_logs() as logged:
+            async with running_workers(client, ports.wired(), settings):
+                await PushDeliveries(client, rig.configs, queue).notify(rig.task.task_id, [rig.config.id])
+                delivery_id = push_workflow_id(rig.task.task_id, rig.config.id)
+                await client.get_workflow_handle_for(PushDelivery.run, delivery_id).result()
+    assert len(hook.refused) == 1
+    told = [each["reason"] for each in logged if each["event"] == "push notification not delivered"]
+    assert told == ["the webhook answered 503; expected 2xx"]
+    assert not [each for each in caplog.records if each.name == "temporalio.activity"]
 
 
 @pytest.fixture
