@@ -30,7 +30,8 @@ STANDINS = {
     "temporal": ("server", "temporalio/server"),
     "temporal-init": ("admin-tools", "temporalio/admin-tools"),
     "valkey": ("valkey", "valkey/valkey"),
-    "s3": ("seaweedfs", "chrislusf/seaweedfs"),
+    "s3": ("haproxy", "haproxy"),
+    "seaweedfs": ("seaweedfs", "chrislusf/seaweedfs"),
     "proxy": ("haproxy", "haproxy"),
 }
 """Of the services that are started, those with images of others: our stand-in, and what compose.yaml names.
@@ -166,7 +167,8 @@ def composed(engine: Engine, version: str, tmp_path: Path) -> Iterator[Composed]
         engine.build_standin(target, f"{image}:standin")
     made = Composed(engine, tmp_path, version)
     try:
-        made.up("postgresql", "valkey", "s3", "temporal-schema", "temporal", "temporal-init", "s3-init")
+        made.up("postgresql", "valkey", "seaweedfs", "s3")
+        made.up("temporal-schema", "temporal", "temporal-init", "s3-init")
         yield made
     finally:
         made.down()

@@ -87,7 +87,8 @@ def _asked(name: str) -> Iterator[Address]:
     [
         ("valkey", {"gateway", "worker"}),
         ("postgresql", {"temporal", "temporal-schema"}),
-        ("s3", {"gateway", "worker", "s3-init"}),
+        ("s3", {"gateway", "worker", "s3-init", "seaweedfs"}),
+        ("seaweedfs", {"s3"}),
         ("temporal", {"gateway", "worker", "postgresql", "temporal-schema", "temporal-init", "temporal-ui"}),
     ],
 )
@@ -144,6 +145,20 @@ def test_temporal_is_configured_as_the_local_one() -> None:
     assert here - local <= {"matching.useNewMatcher=true", "matching.enableFairness=true"}
     shards = int(service("temporal")["environment"]["NUM_HISTORY_SHARDS"])
     assert shards > 100
+
+
+def test_only_s3_of_the_blob_store_is_reached() -> None:
+    """What stands before it asks for keys on that port alone; HAProxy understands its configuration."""
+    haproxy, environment = require_haproxy()
+    (mounted,) = service("s3")["volumes"]
+    configuration = COMPOSE / mounted.partition(":")[0]
+    check = [haproxy, "-c", "-f", configuration]
+    done = subprocess.run(check, capture_output=True, text=True, check=False, env=environment)
+    text = configuration.read_text()
+
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr.lower()
+    assert re.findall(r"bind \S*:(\d+)|seaweedfs:(\d+)", text) == [("8333", ""), ("", "8333")]
 
 
 @pytest.mark.parametrize("grpc", [{}, {"EVERLOOP_GRPC_PORT": "50051"}], ids=["off", "on"])
