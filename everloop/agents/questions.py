@@ -31,6 +31,10 @@ class QuestionRequired(Exception):  # noqa: N818 -- named for what is wanted: ra
         asked.model_dump_json()  # what cannot be written down fails here, in the tool
         self._asked = asked
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Restore a copy by its attributes: `args` is the message alone, and `__init__` takes more."""
+        return type(self).__new__, (type(self),), {"args": self.args, **vars(self)}
+
     def question(self, question_id: str, call: ToolCall) -> Question:
         """Return the question that this call asks."""
         return self._asked.model_copy(update={"id": question_id, "call": call})

@@ -45,6 +45,10 @@ class ClientError(Exception):
     def __str__(self) -> str:
         return f"{self.problem}; {self.advice}" if self.advice else self.problem
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Restore a copy by its attributes: `args` is the message alone, and `__init__` takes more."""
+        return type(self).__new__, (type(self),), {"args": self.args, **vars(self)}
+
 
 class UnreachableError(ClientError):
     """There is no connection to the server, or it was lost.

@@ -1,6 +1,7 @@
 """The same client for code without asyncio: scripts, notebooks, threads."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._is_closed = asyncio.Event()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._serve, name="everloop-client", daemon=True)
         self._thread.start()
 
@@ -34,7 +36,12 @@ class LoopThread:
         """Return what a coroutine returns."""
         if self.is_closed:
             coroutine.close()
-            raise RuntimeError("the client is closed; make another one")
+            raise RuntimeError(
+                "the client belongs to the process that this one was forked from; make another one "
+                "after the fork"
+                if self._is_forked
+                else "the client is closed; make another one"
+            )
         tasks, ended = list[asyncio.Task[_T]](), threading.Event()
 
         def begin() -> None:
@@ -55,7 +62,12 @@ class LoopThread:
 
     @property
     def is_closed(self) -> bool:
-        return self._loop.is_closed()
+        return self._is_forked or self._loop.is_closed()
+
+    @property
+    def _is_forked(self) -> bool:
+        """Whether this is another process, which has the loop and no thread that runs it."""
+        return os.getpid() != self._process
 
     def close(self) -> None:
         """End the thread."""
@@ -103,7 +115,8 @@ class SyncClient:
     """`Client` for code without asyncio: the same methods, which return when it is done.
 
     What is an `async for` there is a `for` here. It works where a loop runs already, as in a notebook: all
-    happens in a thread of its own, which ends with `close()` or the `with` block.
+    happens in a thread of its own, which ends with `close()` or the `with` block. Make it after a fork
+    (gunicorn with `preload`, Celery): a child has no such thread, and its calls raise `RuntimeError`.
 
     ```python
     with SyncClient("http://127.0.0.1:8080") as client:

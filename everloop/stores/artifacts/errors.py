@@ -28,6 +28,10 @@ MAX_PARTS = 1_000
 class ArtifactError(Exception):
     """An operation on an artifact is refused; nothing has changed. Models and clients read the text."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Restore a copy by its attributes: `args` is the message alone, and `__init__` takes more."""
+        return type(self).__new__, (type(self),), {"args": self.args, **vars(self)}
+
 
 class ArtifactIdError(ArtifactError, ValueError):
     """This is no id of an artifact."""
