@@ -135,7 +135,26 @@ def read_params(kind: type[_M], params: object) -> _M:
     """
     if found := problem_in(kind, params):
         raise InvalidParamsError(found)
-    return ParseDict(cast("dict[str, Any]", params), kind(), ignore_unknown_fields=True)
+    sent = cast("dict[str, Any]", params)
+    _drop_nulls(cast("Descriptor", kind.DESCRIPTOR), sent)
+    return ParseDict(sent, kind(), ignore_unknown_fields=True)
+
+
+def _drop_nulls(message: Descriptor, sent: dict[str, Any]) -> None:
+    """Remove the nulls beside the chosen member of a oneof.
+
+    The decoder takes null for the JSON value of `data`, and so for the content of a part that has a text.
+    """
+    for oneof in message.oneofs:
+        members = {name for field in oneof.fields for name in (field.json_name, field.name)} & sent.keys()
+        nulls = {name for name in members if sent[name] is None}
+        for name in nulls if members - nulls else ():
+            del sent[name]
+    for field in message.fields:
+        if field.message_type and field.message_type.full_name not in _WELL_KNOWN:
+            value: Any = sent.get(field.json_name) or sent.get(field.name) or []
+            for each in value if field.is_repeated else [value] if value else []:
+                _drop_nulls(field.message_type, each)
 
 
 def problem_in(kind: type[Message], value: object) -> str:

@@ -11,6 +11,7 @@ from temporalio.client import Client
 from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl, RequestLimits
 from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
 from everloop.workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import Named, PromptModel, RunningGateway, StoodIn, running_gateway, unique
@@ -39,6 +40,44 @@ async def test_the_same_message_sent_often_is_one_task(blocking: A2AClient, mode
     assert all(task == tasks[0] for task in tasks)
     assert tasks[0].status.state == TaskState.TASK_STATE_COMPLETED
     assert len([call for call in model.calls if call.task.task_id == tasks[0].id]) == 1
+
+
+_NOTHING: dict[str, None] = dict.fromkeys(("raw", "url", "data", "metadata", "filename", "mediaType"))
+_OLD_NOTHING: dict[str, None] = dict.fromkeys(("file", "data", "metadata"))
+_NULLS: dict[str, tuple[str, str, dict[str, object], Part]] = {
+    "text before null": ("1.0", "SendMessage", {"text": "hi", **_NOTHING}, TextPart(text="hi")),
+    "text behind null": ("1.0", "SendMessage", {**_NOTHING, "text": "hi"}, TextPart(text="hi")),
+    "url before null": (
+        "1.0",
+        "SendMessage",
+        {"text": None, "url": "https://a/b", "data": None},
+        FilePart(url="https://a/b", media_type="application/octet-stream"),
+    ),
+    "null alone": ("1.0", "SendMessage", {**_NOTHING, "text": None}, DataPart(data=None)),
+    "REST": ("1.0", "/message:send", {"text": "hi", **_NOTHING}, TextPart(text="hi")),
+    "0.3": ("0.3", "message/send", {"kind": "text", "text": "hi", **_OLD_NOTHING}, TextPart(text="hi")),
+    "REST of 0.3": ("0.3", "/v1/message:send", {"text": "hi", **_OLD_NOTHING}, TextPart(text="hi")),
+}
+
+
+@pytest.mark.parametrize("case", _NULLS)
+async def test_null_is_no_content_beside_some(gateway: RunningGateway, model: PromptModel, case: str) -> None:
+    """Clients of .NET, Java and pydantic write null for all that a part lacks, if nothing else is set."""
+    version, method, part, expected = _NULLS[case]
+    message_id, is_rest = unique("null"), method.startswith("/")
+    role = "user" if method == "message/send" else "ROLE_USER"
+    parts = "content" if method.startswith("/v1") else "parts"
+    params = {"message": {"messageId": message_id, "role": role, parts: [part]}}
+    headers = {"A2A-Version": version}
+    sent = (
+        gateway.http.post(method, json=params, headers=headers)
+        if is_rest
+        else gateway.call(method, params, **headers)
+    )
+
+    assert "error" not in (await sent).json()
+    said = [each for call in model.calls for each in call.new]
+    assert next(each for each in said if each.message_id == message_id).parts == (expected,)
 
 
 @pytest.mark.parametrize("changed", ["text", "context", "message id"])
