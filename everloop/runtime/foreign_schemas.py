@@ -43,6 +43,10 @@ AT_ONCE = 4
 
 _PROGRAM = Path(__file__).with_name("schema_process.py")
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_VALUES = frozenset({"const", "default", "enum", "example", "examples"})
+"""Keywords whose values are no schemas."""
+_NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
+"""Keywords whose values are schemas by their names, which may be those of keywords."""
 
 
 Made = TypeVar("Made")
@@ -158,7 +162,10 @@ def _references(schema: JsonValue) -> Iterator[str]:
         for key, value in schema.items():
             if key in _REFERENCES and isinstance(value, str):
                 yield value
-            yield from _references(value)
+            elif key in _NAMED and isinstance(value, dict):
+                yield from _references([*value.values()])
+            elif key not in _VALUES:
+                yield from _references(value)
 
 
 def _is_deeper(value: JsonValue, depth: int) -> bool:

@@ -25,6 +25,7 @@ from everloop.agents.mcp.errors import (
     mcp_error,
     misshapen,
 )
+from everloop.agents.mcp.repair import repair_answers
 from everloop.agents.mcp.results import Concealment
 from everloop.agents.mcp.transports import connection_to
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
@@ -67,7 +68,7 @@ def _address(server: McpDefinition) -> dict[str, AttributeValue]:
 # What tools an MCP server has, as far as a session knows.
 
 PAGES = 100
-"""Pages of a list of tools; a server that has more repeats itself."""
+"""Pages of a list of tools; the list of a server that has more does not end."""
 
 KNOWN_FOR = 60.0
 """Seconds for which a list is good where nobody tells us that it has changed."""
@@ -131,13 +132,13 @@ class ToolList:
 
     async def _pages(self) -> Mapping[str, Tool]:
         found: list[Tool] = []
-        cursor: str | None = None
-        for _ in range(PAGES):
-            page = await self._ask(cursor)
+        cursors: list[str | None] = [None]
+        while len(cursors) <= PAGES:
+            page = await self._ask(cursors[-1])
             found += page.tools
-            cursor = page.next_cursor
-            if not cursor:
+            if not page.next_cursor or page.next_cursor in cursors:
                 return {tool.name: tool for tool in found if _can_be_called(tool, self._server)}
+            cursors.append(page.next_cursor)
         raise McpProtocolError(
             f"the list of tools of the MCP server {self._server.label!r} does not end; it has {PAGES} pages"
         )
@@ -223,22 +224,25 @@ class McpSession:
         """Check a structured result against the schema that the server gives for it.
 
         Raises:
-            McpProtocolError: it does not fit, or cannot be checked.
+            McpProtocolError: it does not fit. Where it cannot be checked, it passes: the tool has run.
         """
         tool = self.tools.known(name)
         if tool is None or tool.output_schema is None:
             return
-        problem = ""
         try:
-            if violations := await find_schema_violations_soon(
-                tool.output_schema, [result.structured_content]
-            ):
-                problem = f"it breaks the rule {violations[0].rule} at {violations[0].json_path}"
+            violations = await find_schema_violations_soon(tool.output_schema, [result.structured_content])
         except SchemaUnfitError as error:
-            problem = f"it cannot be checked: {error}"
-        if problem:
+            _log.warning(
+                "result of an MCP tool not checked by its outputSchema",
+                server=self._server.label,
+                tool=name,
+                problem=str(error),
+            )
+            return
+        if violations:
             what = "its structured result does not fit the schema that the server gives for it"
-            raise self._unusable(name, f"{what}: {problem}")
+            broken = f"it breaks the rule {violations[0].rule} at {violations[0].json_path}"
+            raise self._unusable(name, f"{what}: {broken}")
 
     def _unusable(self, name: str, why: str) -> McpProtocolError:
         """Return the error for what a call came to; whoever reads it may want to call again."""
@@ -262,6 +266,7 @@ class McpSession:
                     client = await stack.enter_async_context(connection)
                 # The SDK would check results with Python's `re`, in this thread; we do it in `call`.
                 client.session.validate_tool_result = _leave_unchecked
+                repair_answers(client, self._server.label)
                 self._opened.set_result(client)
                 await self._stay(client)
         except Exception as error:  # noqa: BLE001 -- whatever ends the connection, its users read why

@@ -1,18 +1,21 @@
 """MCP servers that keep to no specification, over both transports."""
 
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 
 import pytest
 from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from everloop import mcp
+from everloop import Plugin, mcp
 from everloop.agents.mcp.errors import (
     McpError,
     McpProtocolError,
     McpSessionGoneError,
+    McpToolError,
     McpUnavailableError,
 )
 from tests.support.rigs.mcp_rig import SERVERS, Caller, asker, opened, served
@@ -97,6 +100,84 @@ async def test_a_status_is_told(response: Response, error: type[McpError], said:
     async with served(answer) as url, opened(mcp(url, name="odd")) as server:
         with pytest.raises(error, match=said):
             await Caller(server).call("refuse")
+
+
+OBJECT: Object = {"type": "object"}
+GOOD: Object = {"name": "good", "inputSchema": OBJECT}
+MALFORMED: Mapping[str, JsonValue] = {
+    "no schema": {"name": "bad"},
+    "a schema of null": {"name": "bad", "inputSchema": None},
+    "an empty schema": {"name": "bad", "inputSchema": {}},
+    "no name": {"inputSchema": OBJECT},
+    "a number for a description": {**GOOD, "name": "bad", "description": 5},
+    "no tool": "bad",
+}
+
+
+@pytest.mark.parametrize("malformed", MALFORMED.values(), ids=MALFORMED)
+async def test_a_malformed_tool_is_left_out_alone(
+    malformed: JsonValue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others of its server are offered; the log says which was left out, and why."""
+    async with said({"tools/list": {"tools": [malformed, GOOD]}}) as server:
+        assert [tool.name for tool in await server.list_tools(asker())] == ["good"]
+        assert await Caller(server).call("good") == "done"
+    assert "tool of an MCP server left out" in capsys.readouterr().out
+
+
+async def test_a_list_that_is_none_is_an_error() -> None:
+    """Where there is nothing to choose from."""
+    async with said({"tools/list": {"tools": "all of them"}}) as server:
+        with pytest.raises(McpProtocolError, match=r"does not have the form that MCP wants \(at tools\)"):
+            await server.list_tools(asker())
+
+
+UNCHECKABLE: Mapping[str, JsonValue] = {
+    "no type": {"type": "integr"},
+    "no type within": {"type": "object", "properties": {"degrees": {"type": "integr"}}},
+    "a reference to another place": {"type": "object", "$ref": "https://schemas.example/city.json"},
+    "no object": "integer",
+}
+
+
+@pytest.mark.parametrize("schema", UNCHECKABLE.values(), ids=UNCHECKABLE)
+async def test_a_result_that_cannot_be_checked_reaches_the_model(
+    schema: JsonValue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tool has run: what is wrong is the schema alone, and the log says so."""
+    tool: Object = {**GOOD, "outputSchema": schema}
+    result: Object = {"content": [], "structuredContent": {"degrees": 21}}
+    async with said({"tools/list": {"tools": [tool]}, "tools/call": result}) as server:
+        await server.list_tools(asker())
+        assert await Caller(server).call("good") == '{"degrees":21}'
+    assert "outputSchema" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("more", [{}, {"content": None}, {"content": []}], ids=str)
+@pytest.mark.parametrize("is_error", [False, True])
+async def test_structured_content_is_a_result_by_itself(more: Object, *, is_error: bool) -> None:
+    """Of a tool that failed, too."""
+    result: Object = {"structuredContent": {"degrees": 21}, "isError": is_error, **more}
+    async with said({"tools/call": result}) as server:
+        if not is_error:
+            assert await Caller(server).call("plain") == '{"degrees":21}'
+            return
+        with pytest.raises(McpToolError, match=re.escape('{"degrees":21}')):
+            await Caller(server).call("plain")
+
+
+@asynccontextmanager
+async def said(results: Object) -> AsyncGenerator[Plugin]:
+    """Yield the tools of a server with these results, by the method that is asked."""
+
+    async def answer(request: Request) -> Response:
+        found: Object = await request.json() if request.method == "POST" else {}
+        if result := results.get(str(found.get("method"))):
+            return JSONResponse({"jsonrpc": "2.0", "id": found["id"], "result": result})
+        return plain(found)
+
+    async with served(answer) as url, opened(mcp(url, name="odd")) as server:
+        yield server
 
 
 def plain(asked: Object) -> Response:

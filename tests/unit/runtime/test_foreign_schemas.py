@@ -38,6 +38,31 @@ FITTING: list[tuple[Schema, JsonValue]] = [
 ]
 
 
+ELSEWHERE: JsonValue = {"$ref": "https://schemas.example/city.json"}
+DATA: list[Schema] = [
+    *({keyword: ELSEWHERE} for keyword in ("default", "const")),
+    *({keyword: [ELSEWHERE, {"deeper": [ELSEWHERE]}]} for keyword in ("examples", "enum")),
+    {"properties": {"city": {"type": "object", "default": ELSEWHERE}}},
+]
+REFERENCES: list[Schema] = [
+    *({"properties": {name: ELSEWHERE}} for name in ("default", "examples", "const", "enum", "properties")),
+    {"$defs": {"default": {"items": ELSEWHERE}}, "type": "object"},
+    {"properties": {"properties": {"properties": {"default": ELSEWHERE}}}},
+]
+
+
+@pytest.mark.parametrize("schema", DATA, ids=str)
+def test_what_a_schema_holds_as_data_is_no_reference(schema: Schema) -> None:
+    """An example of a document that refers to another one is a value, and nothing is fetched for it."""
+    assert not problem_of_schema(schema)
+
+
+@pytest.mark.parametrize("schema", REFERENCES, ids=str)
+def test_a_property_may_be_called_as_a_keyword(schema: Schema) -> None:
+    """What stands under its name is a schema, and a reference to another place is none that is followed."""
+    assert "refers to 'https://schemas.example/city.json'" in problem_of_schema(schema)
+
+
 @pytest.mark.parametrize(("schema", "value"), FITTING)
 def test_what_fits_is_no_violation(schema: Schema, value: JsonValue) -> None:
     """Patterns are found anywhere in a text; formats are not checked."""

@@ -57,9 +57,20 @@ async def test_tasks_that_begin_together_share_a_list() -> None:
     assert len(server.asked) == 1
 
 
+@pytest.mark.parametrize("back_to", ["second", "third"])
+async def test_a_cursor_that_was_there_before_ends_the_list(back_to: str) -> None:
+    """Some servers name a next page behind the last one."""
+    pages = {"first": page("a", cursor="second"), "second": page("b", cursor="third")}
+    server = Pages(**pages, third=page("c", cursor=back_to))
+
+    assert list(await ToolList(SERVER, server).get()) == ["a", "b", "c"]
+    assert server.asked == [None, "second", "third"]
+
+
 async def test_a_list_without_end_is_refused() -> None:
-    """A server that repeats its pages would hold a task up for ever."""
-    server = Pages(first=page("a", cursor="first"))
+    """A server that always has another page would hold a task up for ever."""
+    pages = {f"page{number}": page("a", cursor=f"page{number + 1}") for number in range(PAGES + 1)}
+    server = Pages(**pages, first=page("a", cursor="page0"))
 
     with pytest.raises(McpProtocolError, match="'tools' does not end"):
         await ToolList(SERVER, server).get()
