@@ -28,7 +28,7 @@ from everloop.workflows.contract.artifacts import ArtifactPart, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, TextPart, join_texts
 from everloop.workflows.contract.names import RESULT_PREFIX, result_artifact
-from everloop.workflows.contract.parts import is_text
+from everloop.workflows.contract.parts import TEXT_BEGINNING, encoding_of, is_text
 
 # The content of artifacts as a model reads it: page by page.
 
@@ -69,13 +69,30 @@ async def _content(artifacts: ToolArtifacts, artifact: StoredArtifact) -> AsyncI
         if part.url or (part.kind == "file" and not is_text(part.media_type)):
             yield _description(part)
             continue
-        async for text in _texts(artifacts, artifact.artifact_id, part.index):
+        pieces = artifacts.read(artifact.artifact_id, part.index)
+        async for text in _file_texts(pieces, part) if part.kind == "file" else _texts(pieces):
             yield text
 
 
-async def _texts(artifacts: ToolArtifacts, artifact_id: str, index: int) -> AsyncIterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    async for piece in artifacts.read(artifact_id, index):
+async def _file_texts(pieces: AsyncIterator[bytes], part: ArtifactPart) -> AsyncIterator[str]:
+    """Yield the text of a file, in the encoding that its type or its beginning tells."""
+    beginning = b""
+    async for piece in pieces:
+        beginning += piece
+        if len(beginning) > TEXT_BEGINNING:
+            break
+    is_whole = len(beginning) <= TEXT_BEGINNING
+    told = encoding_of(part.media_type, beginning[:TEXT_BEGINNING], is_whole=is_whole)
+    async for text in _texts(pieces, beginning, told or "utf-8"):
+        yield text
+
+
+async def _texts(
+    pieces: AsyncIterator[bytes], beginning: bytes = b"", encoding: str = "utf-8"
+) -> AsyncIterator[str]:
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    yield decoder.decode(beginning)
+    async for piece in pieces:
         yield decoder.decode(piece)
     yield decoder.decode(b"", final=True)
 
@@ -309,7 +326,7 @@ def reading_tools(most: int) -> Mapping[str, Tool]:
         """Read on in a tool's result of which you got the beginning only; the end says where to go on."""
         artifact_id = result_artifact(context.task_id, result)
         try:
-            return await read_page(_texts(context.artifacts, artifact_id, 0), start, most)
+            return await read_page(_texts(context.artifacts.read(artifact_id, 0)), start, most)
         except LookupError:
             raise ValueError(
                 f"this task has kept no result {result!r}; take the name from the note at the end of one"
@@ -325,6 +342,7 @@ def reading_tools(most: int) -> Mapping[str, Tool]:
         parts = (await context.artifacts.get(artifact_id)).parts
         if index >= len(parts) or parts[index].url or not is_text(parts[index].media_type):
             raise ValueError(f"part {index} of {artifact_id!r} is no text file")
-        return await read_page(_texts(context.artifacts, artifact_id, index), start, most)
+        pieces = context.artifacts.read(artifact_id, index)
+        return await read_page(_file_texts(pieces, parts[index]), start, most)
 
     return {offered.name: offered for offered in map(_offer, (read_result, read_attachment))}

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import httpx2
+from pydantic import JsonValue
 
 from everloop.models.catalogue import Provider
 from everloop.models.interface import (
@@ -65,6 +66,13 @@ _BAD_REQUEST = "found the request wrong ({}): check that the model takes these t
 _BAD_TOOL = "does not take the tool {tool!r} ({}): correct its schema, or leave the tool out"
 _TOOL = re.compile(r"(?:function_declarations|tools)(?:\[|\.)(\d{1,4})\b(?!\]?\.function_declarations)")
 """Where providers say that a tool is wrong: OpenAI tools[2].function, Anthropic tools.2.custom."""
+_BAD_FILE = (
+    "does not take a file of the conversation ({}): name in model_takes what the model takes, and send "
+    "pictures as PNG, JPEG, GIF or WebP"
+)
+_FILE = re.compile(r"image|picture|audio|file|mime|media.?type", re.IGNORECASE)
+_FILES = {"image_url", "input_audio", "file"}
+"""The types of parts of a message that hold files."""
 _REFUSALS: Mapping[int, str] = {
     400: _BAD_REQUEST,
     401: "refused the key ({}): check {key}",
@@ -134,6 +142,7 @@ class Failures:
         self._model = model
         self._output = request.output.by if request.output else "prompt"
         self._tools = [tool.name for tool in request.tools]
+        self._has_files = any(map(_has_files, request.messages))
 
     @contextmanager
     def translated(self) -> Generator[None]:
@@ -181,6 +190,7 @@ class Failures:
             (self._is_about_output(fault), OutputUnsupportedError, _OTHER_OUTPUT),
             (fault.is_about_key, ModelRefusedError, _REFUSALS[401]),
             (bool(self._tool_in(fault)), ModelRefusedError, _BAD_TOOL),
+            (self._is_about_file(fault), ModelRefusedError, _BAD_FILE),
         )
         for is_it, meant, template in known:
             if is_it:
@@ -197,6 +207,9 @@ class Failures:
         if self._output == "prompt" or fault.status not in {_BAD, _UNPROCESSABLE, 404}:
             return False
         return bool(_OUTPUT.search(fault.text)) or (self._output == "tool" and "tool_choice" in fault.text)
+
+    def _is_about_file(self, fault: _Fault) -> bool:
+        return self._has_files and fault.status in {_BAD, _UNPROCESSABLE} and bool(_FILE.search(fault.text))
 
     def _tool_in(self, fault: _Fault) -> str:
         """Return the tool whose definition is refused; empty if none is named."""
@@ -246,6 +259,12 @@ def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _
     text = json.dumps(told, default=str, ensure_ascii=False)
     wait = retry_after(headers, datetime.now(UTC)) or _retry_info_delay(told) or _delay_in(text)
     return _Fault(status, codes, text, wait)
+
+
+def _has_files(message: Mapping[str, JsonValue]) -> bool:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    return any(isinstance(part, dict) and part.get("type") in _FILES for part in parts)
 
 
 def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | None:

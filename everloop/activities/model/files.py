@@ -25,10 +25,10 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.parts import essence, is_named, is_text
+from everloop.workflows.contract.parts import TEXT_BEGINNING, encoding_of, essence, is_named, is_text
 from everloop.workflows.contract.tasks import TaskRef
 
-MAX_TEXT_FILE = 100_000
+MAX_TEXT_FILE = TEXT_BEGINNING
 """Bytes of a text file that a model reads in the prompt; in a larger one it reads on with a tool."""
 
 _PICTURES = (
@@ -38,6 +38,13 @@ _PICTURES = (
     (b"RIFF", "image/webp"),
 )
 """How pictures begin. Providers refuse a conversation with one under the name of another, or with none."""
+
+_SEEN = frozenset({*(kind for _, kind in _PICTURES), "image/jpg", "image/pjpeg", "image/x-png"})
+"""The pictures that providers take. Others are sent only if the agent names their type."""
+
+_NOT_SHOWN = "not shown to you"
+_NOT_SEEN = f"{_NOT_SHOWN}: models see PNG, JPEG, GIF and WebP"
+_NO_TEXT = f"{_NOT_SHOWN}: it is no text in UTF-8, UTF-16, Windows-1252 or the charset of its type"
 
 _DRAWING = "image/svg+xml"
 """A picture that no provider takes as one; models read it as the text that it is."""
@@ -57,15 +64,23 @@ class Takes:
     """The media types of files that a model gets as they are.
 
     That are those that its agent names, as far as they are known to be taken by the model: `by_model` None
-    means that nobody knows. SVG is none of them.
+    means that nobody knows. SVG is none of them, and `image/*` names only the pictures that providers take.
     """
 
     by_agent: Sequence[str] = ()
     by_model: Sequence[str] | None = None
 
     def __contains__(self, media_type: str) -> bool:
+        kind = essence(media_type)
+        if kind == _DRAWING or not self.names(media_type):
+            return False
+        is_seen = kind in _SEEN or kind in map(essence, self.by_agent)
+        return is_seen or not kind.startswith("image/")
+
+    def names(self, media_type: str) -> bool:
+        """Whether agent and model name the type, or a range that it is in."""
         is_taken = self.by_model is None or is_named(media_type, self.by_model)
-        return is_taken and is_named(media_type, self.by_agent) and essence(media_type) != _DRAWING
+        return is_taken and is_named(media_type, self.by_agent)
 
 
 @dataclass(frozen=True)
@@ -113,8 +128,9 @@ def file_content(part: FilePart, files: ReadFiles) -> list[Content]:
             return [{"type": "image_url", "image_url": {"url": part.url}}]
     if content is not None and _is_given_as_text(part, files):
         text = _decoded(part, content)
-        if text is not None:
-            return [text_content(f"{describe(part)}\n{text}{_rest(part, content, text)}")]
+        if text is None:
+            return [text_content(describe(part, _NO_TEXT))]
+        return [text_content(f"{describe(part)}\n{text}{_rest(part, content, text)}")]
     return [line]
 
 
@@ -132,8 +148,10 @@ def describe(part: FilePart, why_not: str = "") -> str:
 def _why_not(part: FilePart, files: ReadFiles) -> str:
     if part.stored and files.contents.get(place_of(part.stored), b"") is None:
         return "no longer available"
-    is_readable = part.media_type in files.takes or is_text(part.media_type)
-    return "" if is_readable else "not shown to you"
+    if part.media_type in files.takes or is_text(part.media_type):
+        return ""
+    is_picture = essence(part.media_type).startswith("image/")
+    return _NOT_SEEN if is_picture and files.takes.names(part.media_type) else _NOT_SHOWN
 
 
 def _as_it_is(part: FilePart, content: bytes) -> Content | None:
@@ -141,7 +159,7 @@ def _as_it_is(part: FilePart, content: bytes) -> Content | None:
     media_type, encoded = essence(part.media_type), b64encode(content).decode()
     if media_type.startswith("image/"):
         found = next((kind for beginning, kind in _PICTURES if content.startswith(beginning)), None)
-        if not found and media_type in dict(_PICTURES).values():
+        if not found and media_type in _SEEN:
             return None
         media_type = found or media_type
         return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{encoded}"}}
@@ -171,10 +189,9 @@ def _is_beginning(part: FilePart, content: bytes) -> bool:
 
 def _decoded(part: FilePart, content: bytes) -> str | None:
     """Return a text, up to its last whole character; None if it is none."""
-    try:
-        return getincrementaldecoder("utf-8")().decode(content, final=not _is_beginning(part, content))
-    except UnicodeDecodeError:
-        return None
+    is_whole = not _is_beginning(part, content)
+    encoding = encoding_of(part.media_type, content, is_whole=is_whole)
+    return getincrementaldecoder(encoding)().decode(content, final=is_whole) if encoding else None
 
 
 def _rest(part: FilePart, content: bytes, text: str) -> str:

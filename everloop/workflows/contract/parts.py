@@ -4,6 +4,7 @@ Each function returns what is wrong with a value and what is expected instead, t
 its field; empty if the value is fine. Source: RFC 6838 §4.2 (media types), A2A 1.0 §4.1.6 (Part).
 """
 
+import codecs
 import math
 import re
 import unicodedata
@@ -92,9 +93,47 @@ _TEXT_SUFFIXES = ("+json", "+xml")
 
 
 def is_text(media_type: str) -> bool:
-    """Whether content of this type can be read as text, if it is valid UTF-8."""
+    """Whether content of this type can be read as text, if it is in an encoding (`encoding_of`)."""
     plain = essence(media_type)
     return plain.startswith("text/") or plain in _TEXT_TYPES or plain.endswith(_TEXT_SUFFIXES)
+
+
+TEXT_BEGINNING = 100_000
+"""Bytes of a text of which its encoding is told."""
+
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:-]+)", re.IGNORECASE)
+_CHARSETS = re.compile(r"ascii|big5|cp\d|euc_|gb|iso8859|koi8|mac_|shift_jis|utf-(8|16|32)")
+"""Codecs of Python that are charsets of texts, and no more than that."""
+_WINDOWS = "cp1252"
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+
+
+def encoding_of(media_type: str, beginning: bytes, *, is_whole: bool) -> str:
+    """Return the encoding of a text: that of its mark, else of its type, else UTF-8 or Windows-1252.
+
+    Empty if it is no text. Files that say nothing, and are in no UTF-8, are as a rule of Windows.
+    """
+    mark = next((name for mark, name in _MARKS.items() if beginning.startswith(mark)), "")
+    named = _CHARSET.search(media_type)
+    tried = [mark] if mark else [_codec(named[1]) if named else "", "utf-8", _WINDOWS]
+    return next((each for each in tried if each and _is_in(each, beginning, is_whole=is_whole)), "")
+
+
+def _codec(charset: str) -> str:
+    try:
+        name = codecs.lookup(charset).name
+    except LookupError:
+        return ""
+    return name if _CHARSETS.match(name) else ""
+
+
+def _is_in(encoding: str, beginning: bytes, *, is_whole: bool) -> bool:
+    try:
+        codecs.getincrementaldecoder(encoding)().decode(beginning, final=is_whole)
+    except UnicodeError:
+        return False
+    return encoding != _WINDOWS or not _CONTROL.search(beginning)
 
 
 def is_named(media_type: str, patterns: Iterable[str]) -> bool:

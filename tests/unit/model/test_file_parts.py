@@ -77,11 +77,31 @@ TOO_LONG_INLINE = FilePart(media_type="text/plain", content=b64encode(LONG + b"!
 UNREACHABLE = "[100,000 of 100,001 bytes; the rest cannot be read]"
 CUT_FOR_GOOD = f"[file, text/plain, 100001 bytes]\n{LONG.decode()}\n{UNREACHABLE}"
 
+UNSEEN = ("heic", "bmp", "tiff", "avif", "x-icon", "vnd.microsoft.icon")
+NOT_SEEN = "not shown to you: models see PNG, JPEG, GIF and WebP"
+NO_TEXT = "not shown to you: it is no text in UTF-8, UTF-16, Windows-1252 or the charset of its type"
+HEIC_LINK = FilePart(media_type="image/heic", url="https://example.org/a.heic")
+CHARSETS = {"iso-8859-1": "größe,?", "windows-1250": "größe,č", "utf-16-le": "größe,č", "UTF-8": "größe,č"}
+
+
+def _line(media_type: str, why_not: str = "", name: str = "file") -> str:
+    reason = f" ({why_not})" if why_not else ""
+    return f"[{name}, {media_type}, 2 bytes; artifact input-1{reason}]"
+
+
+def _csv(charset: str) -> FilePart:
+    return stored(f'text/csv; header=present; Charset="{charset}"')
+
+
 FILES: list[tuple[FilePart, bytes, str, str | list[dict[str, JsonValue]]]] = [
     (PNG, PICTURE, "image/*", [text(PNG_LINE), image(DATA_URL)]),
     (PNG, b"\xff\xd8\xff", "image/*", [text(PNG_LINE), image("data:image/jpeg;base64,/9j/")]),
     (PNG, b"<html>", "image/*", PNG_LINE.replace("]", " (it is no such picture)]")),
-    (HEIC, b"hi", "image/*", [text("[file, image/heic, 2 bytes; artifact input-1]"), image(HEIC_URL)]),
+    *((stored(f"image/{kind}"), b"hi", "image/*", _line(f"image/{kind}", NOT_SEEN)) for kind in UNSEEN),
+    (HEIC_LINK, b"", "image/*", f"[file, image/heic: {HEIC_LINK.url}]"),
+    (HEIC, b"hi", "image/heic", [text("[file, image/heic, 2 bytes; artifact input-1]"), image(HEIC_URL)]),
+    (stored("image/jpg"), PICTURE, "image/*", [text(_line("image/jpg")), image(DATA_URL)]),
+    (stored("image/jpg"), b"BM", "image/*", _line("image/jpg", "it is no such picture")),
     (SVG, b"<svg/>", "image/*", f"{SVG_LINE}\n<svg/>"),
     (PDF, b"hi", "application/pdf", [text(PDF_LINE), {"type": "file", "file": PDF_DATA}]),
     (AUDIO, b"hi", "audio/*", [text(AUDIO_LINE), {"type": "input_audio", "input_audio": AUDIO_DATA}]),
@@ -91,11 +111,27 @@ FILES: list[tuple[FilePart, bytes, str, str | list[dict[str, JsonValue]]]] = [
     (PNG_LINK, b"", "", "[file a.png, image/png: https://example.org/a.png]"),
     (PNG, b"hi", "", PNG_LINE.replace("]", " (not shown to you)]")),
     (CSV, b"a,b", "", f"{CSV_LINE}\na,b"),
-    (CSV, b"\xff\xfe", "", CSV_LINE),
+    (CSV, b"\xef\xbb\xbfa,b", "", f"{CSV_LINE}\na,b"),
+    (CSV, "größe,€".encode("cp1252"), "", f"{CSV_LINE}\ngröße,€"),
+    (CSV, "größe,漢".encode("utf-16"), "", f"{CSV_LINE}\ngröße,漢"),
+    (CSV, b"\xfe\xff" + "größe,漢".encode("utf-16-be"), "", f"{CSV_LINE}\ngröße,漢"),
+    (CSV, b"\0\1\xff", "", _line("text/csv", NO_TEXT, "file a.csv")),
+    *(
+        (
+            _csv(charset),
+            "größe,č".encode(charset, "replace"),
+            "",
+            f"{_line(_csv(charset).media_type)}\n{said}",
+        )
+        for charset, said in CHARSETS.items()
+    ),
+    (_csv("zlib"), b"gr\xfc\xdf", "", f"{_line(_csv('zlib').media_type)}\ngrüß"),
+    (_csv("no-such"), b"gr\xc3\xbc", "", f"{_line(_csv('no-such').media_type)}\ngrü"),
+    (_csv("utf-8"), b"gr\xfc\xdf", "", f"{_line(_csv('utf-8').media_type)}\ngrüß"),
     (OF_UNKNOWN_SIZE, b"a,b", "", f"{TEXT_LINE}\na,b"),
     (OF_UNKNOWN_SIZE, LONG, "", f"{TEXT_LINE}\n{LONG.decode()}\n[100,000 bytes; {READ_ON}"),
     (LARGE, LONG[:-1] + b"\xc3", "", CUT_WITHIN_A_LETTER),
-    (LARGE, b"\xff\xfe", "", LARGE_LINE),
+    (LARGE, b"\0\xff", "", LARGE_LINE.replace("]", f" ({NO_TEXT})]")),
     (TOO_LONG_INLINE, b"", "", CUT_FOR_GOOD),
 ]
 
@@ -152,7 +188,8 @@ def test_files_of_results_stand_behind_the_last_of_them() -> None:
     [
         (stored("text/plain", size=200_000), LONG, True),
         (stored("text/plain", size=2), b"hi", False),
-        (stored("text/plain", size=200_000), b"\xff" * MAX_TEXT_FILE, False),
+        (stored("text/plain", size=200_000), b"\xfc" * MAX_TEXT_FILE, True),
+        (stored("text/plain", size=200_000), b"\0\xff" * (MAX_TEXT_FILE // 2), False),
         (stored("text/plain", size=200_000), None, False),
         (stored("image/png", size=200_000), b"hi", False),
     ],

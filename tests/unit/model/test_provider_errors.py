@@ -298,6 +298,32 @@ def test_a_tool_that_is_refused_is_named(told: dict[str, JsonValue]) -> None:
     assert "check that the model takes these tools" in str(outside)
 
 
+ABOUT_FILES = {
+    "OpenAI": "You uploaded an unsupported image. Please make sure your image has one of the formats ['png']",
+    "Anthropic": "messages.0.content.1.image.source.base64.media_type: Input should be 'image/png'",
+    "Gemini": "Unsupported MIME type: application/x-zip",
+    "vLLM": "At most 0 image(s) may be provided in one prompt. (parameter=image)",
+}
+
+
+@pytest.mark.parametrize("told", ABOUT_FILES.values(), ids=ABOUT_FILES)
+def test_a_file_that_is_refused_is_told_as_one(told: str) -> None:
+    """And not as something about tools. Where none was sent, a text that names one is about another thing."""
+    look: JsonValue = {"type": "text", "text": "Look."}
+    picture: JsonValue = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+    with_file: list[JsonValue] = [look, picture]
+    for content, said in (
+        (with_file, "does not take a file of the conversation (400)"),
+        ("Look.", "tools"),
+    ):
+        request = ModelRequest("openai/gpt", ({"role": "user", "content": content},))
+        error = Failures(OPENAI, request, "gpt").of_error(status_error(400, message=told))
+        assert isinstance(error, ModelRefusedError)
+        assert said in str(error)
+        assert ("tools" in str(error)) == (said == "tools")
+        assert ("model_takes" in str(error)) != (said == "tools")
+
+
 @pytest.mark.parametrize("by", ["json_schema", "tool", "prompt"])
 def test_only_what_was_asked_for_is_refused_as_the_form_of_the_answer(by: Any) -> None:  # noqa: ANN401 -- a rung
     """Another form is tried then; a text that happens to name one is an ordinary refusal."""
