@@ -2,7 +2,12 @@
 
 import json
 
-from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
+from everloop.workflows.contract.events import (
+    FINAL_ATTEMPT,
+    MAX_WHOLE_BYTES,
+    RESPONSE_ARTIFACT,
+    ArtifactChunk,
+)
 from everloop.workflows.contract.messages import Part, TextPart
 
 # Orders everything that the attempts of all calls for one reply publish.
@@ -78,11 +83,6 @@ class DraftNumbers:
     def end(self) -> None:
         """Let the next chunk begin the last draft of the attempt."""
         self.draft, self.index = self._last, 0
-
-
-MAX_WHOLE_BYTES = 64_000
-"""Of an answer as JSON. One that is not larger is sent once more, whole, at its end: some clients read
-nothing but the last update of an artifact."""
 
 
 class ResponseDraft:

@@ -151,9 +151,10 @@ class UpdateTranslator:
             artifact_id=chunk.artifact_id,
             name=chunk.name,
             description=chunk.description,
-            parts=[to_part(chunk.part, self._task_url)],
+            parts=[to_part(part, self._task_url) for part in chunk.content or (chunk.part,)],
         )
-        update = self._artifact_update(artifact, append=appends, last_chunk=chunk.last_chunk)
+        is_appended = appends and not chunk.content
+        update = self._artifact_update(artifact, append=is_appended, last_chunk=chunk.last_chunk)
         return [update, *self._failure_updates(chunk)]
 
     def _failure_updates(self, chunk: ArtifactChunk) -> list[Update]:

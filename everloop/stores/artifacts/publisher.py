@@ -42,7 +42,7 @@ from everloop.stores.steps import Lease
 from everloop.stores.views.interface import ViewArtifact
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, ChunkMode
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, ChunkMode, content_of
 from everloop.workflows.contract.messages import EMPTY, Part
 from everloop.workflows.contract.tasks import TaskRef
 
@@ -159,6 +159,9 @@ def chunks_to(
     chunks = make_chunks(
         artifact.artifact_id, parts, mode, draft, name=name, description=description, status=status
     )
+    if status is ArtifactStatus.COMPLETE and (mode == "extend" or len(parts) > 1):
+        content = content_of([each.part for each in rendered])
+        chunks[-1] = chunks[-1].model_copy(update={"content": content})
     next_draft = replace(draft, index=draft.index + len(chunks))
     return chunks, Seen(rendered, name, description, status, next_draft, is_ours=True)
 

@@ -13,6 +13,7 @@ from everloop.workflows.contract.events import (
     SubAgentEvent,
     TaskCreated,
     TaskEvent,
+    content_of,
 )
 from everloop.workflows.contract.messages import Message
 from everloop.workflows.contract.names import child_path, is_child_task_id
@@ -72,6 +73,7 @@ def chunks_of(artifact: Artifact) -> list[ArtifactChunk]:
             part=part,
             last_chunk=artifact.complete and index == last,
             failed=artifact.failed and index == last,
+            content=content_of(artifact.parts) if artifact.complete and index == last > 0 else (),
         )
         for index, part in enumerate(artifact.parts)
     ]
@@ -122,8 +124,8 @@ fields are forwarded: what it holds stands elsewhere."""
 MAX_CUT_CHARACTERS = 1_000
 """Of each text of an event that is cut."""
 
-_INTERNAL = {"received", "questions"}
-"""What the agents wrote to each other, and what the client's task asks by itself."""
+_INTERNAL = {"received", "questions", "content"}
+"""What the agents wrote to each other, what the client's task asks itself, and what earlier chunks had."""
 
 
 def forwarded(task_id: str, event: TaskEvent) -> SubAgentEvent | None:

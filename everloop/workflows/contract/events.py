@@ -29,6 +29,8 @@ What reaches the stream of a sub-agent's task, but for `task-created`, reaches t
 in the same step, as `sub-agent`: unless that task is not known, or has ended.
 """
 
+import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -86,12 +88,20 @@ ChunkMode = Literal["draft", "replace", "extend"]
 """What the first chunk of a draft does to the artifact that stands there."""
 
 
+MAX_WHOLE_BYTES = 64_000
+"""Of an artifact as JSON. One that is not larger is sent once more, complete, with its last update: some
+clients read nothing else of it."""
+
+
 class ArtifactChunk(Wire):
     """A piece of an artifact.
 
     `position` is that of the reply in the transcript whose text or tool arguments it comes from, or that of
     the result of the tool call which writes it. The artifact store numbers what it publishes (`attempt`) by
     the version of the artifact. `failed`: nothing follows, and the artifact stays unfinished.
+
+    `content`, of a last chunk, is all of the artifact, this part included. Clients get it in place of the
+    part; views do without it.
     """
 
     kind: Literal["artifact-chunk"] = "artifact-chunk"
@@ -105,6 +115,13 @@ class ArtifactChunk(Wire):
     part: Part
     last_chunk: bool = False
     failed: bool = False
+    content: tuple[Part, ...] = ()
+
+
+def content_of(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the content that a last chunk carries; none where it is too large."""
+    text = json.dumps([part.model_dump(mode="json") for part in parts], ensure_ascii=False)
+    return tuple(parts) if len(text.encode(errors="replace")) <= MAX_WHOLE_BYTES else ()
 
 
 class IterationStarted(Wire):

@@ -12,6 +12,8 @@ import psutil
 import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
+from google.protobuf.json_format import MessageToDict
+from pydantic import JsonValue
 
 from tests.support.a2a_client import connected, request, send
 from tests.support.agents.artifacts import ARTIFACT_AGENT, big_content, line
@@ -47,7 +49,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Se
 
 
 async def test_what_the_model_writes_streams_before_the_call_runs(service: Service) -> None:
-    """Subscribers read an artifact while its tool call is written; it is stored once, and said once."""
+    """Subscribers read an artifact while its call is written; it is stored once, and repeated at its end."""
     more, seen = asyncio.Event(), RawStream()
     head = json.dumps({"append": False, "last_chunk": True, "artifact": {"artifact_id": "poem", "parts": []}})
     begin = CallFragment(0, "c1", "artifact_update", head.removesuffix("]}}") + '{"text": "Half a ')
@@ -67,10 +69,53 @@ async def test_what_the_model_writes_streams_before_the_call_runs(service: Servi
 
     assert seen.texts == {"poem": "Half a poem.", "response": "I wrote it."}
     assert seen.complete == {"poem", "response"}
-    assert "".join(_poem_chunks(seen)) == "Half a poem."
+    assert "".join(_poem_chunks(seen)[:-1]) == _poem_chunks(seen)[-1] == "Half a poem."
     assert {a.artifact_id: a.parts[0].text for a in task.artifacts} == seen.texts
     assert {a.artifact_id for a in listed.tasks[0].artifacts} == {"poem", "response"}
     assert content == b"Half a poem."
+
+
+async def test_the_last_update_of_every_artifact_is_all_of_it(service: Service, gate: Path) -> None:
+    """However it was written: google-adk and the 0.3 client for JavaScript read nothing but that update."""
+    gate.touch()
+    picture = {"raw": "iVBORw0KGgo=", "media_type": "image/png", "filename": "dot.png"}
+    calls = [
+        _update("in one call", {"text": "All of it."}),
+        _update("of many parts", {"text": "Look:"}, {"data": {"rows": 3}}, picture),
+        _update("in two calls", {"text": "Half a "}, last_chunk=False),
+        _update("in two calls", {"text": "text."}, append=True),
+        _update("left open", {"text": "Unfinished"}, last_chunk=False),
+        tool_call("write_lines", json.dumps({"artifact_id": "lines", "count": 50, "gate": str(gate)})),
+        tool_call("write_table", json.dumps({"artifact_id": "rows", "rows": 3})),
+    ]
+    service.script([*(Reply([call]) for call in calls), Reply(["I wrote ", "them."])])
+    seen = RawStream()
+    async with seen.sent(service.gateway.url, "Write.") as events:
+        async for _ in events:
+            pass
+    async with connected(service.gateway.url) as client:
+        task = await client.get_task(GetTaskRequest(id=seen.task_id))
+
+    updates = [event["artifactUpdate"] for event in seen.events if "artifactUpdate" in event]
+    last = {update["artifact"]["artifactId"]: update for update in updates}
+    content = {id_: update["artifact"]["parts"] for id_, update in last.items()}
+    stored = {each.artifact_id: MessageToDict(each)["parts"] for each in task.artifacts}
+    closings = {id_: (update.get("append", False), update.get("lastChunk")) for id_, update in last.items()}
+    assert closings == dict.fromkeys(stored, (False, True))
+    assert content.pop("rows") == [{"data": [{"number": number} for number in range(3)]}]
+    assert sum(len(part["data"]) for part in stored.pop("rows")) == 3
+    assert content == stored
+    assert len(content["of many parts"]) == len(content["in one call"] + content["in two calls"]) + 1
+    assert content.keys() >= {"left open", "lines", "response"}
+
+
+def _update(
+    artifact_id: str, *parts: JsonValue, append: bool = False, last_chunk: bool = True
+) -> CallFragment:
+    artifact: JsonValue = {"artifact_id": artifact_id, "parts": list(parts)}
+    return tool_call(
+        "artifact_update", json.dumps({"append": append, "last_chunk": last_chunk, "artifact": artifact})
+    )
 
 
 def _poem_chunks(seen: RawStream) -> list[str]:

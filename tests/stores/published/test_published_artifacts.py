@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.changes import Append, Complete, Replace
+from everloop.stores.artifacts.changes import AddParts, Append, Complete, Replace
 from everloop.stores.artifacts.errors import ArtifactError
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
 from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.events import MAX_WHOLE_BYTES
 from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
 from tests.stores.examples import chunk
 from tests.stores.published.artifact_harness import ID, Harness, create, text
@@ -73,6 +74,18 @@ async def test_what_one_writer_appends_is_one_draft(harness: Harness) -> None:
         ("extend", 2, 4, 1, TextPart(text="y"), False),
         ("extend", 2, 4, 2, TextPart(text=""), True),
     ]
+
+
+@pytest.mark.parametrize(("size", "is_repeated"), [(MAX_WHOLE_BYTES // 2, True), (MAX_WHOLE_BYTES, False)])
+async def test_the_last_chunk_has_all_of_a_small_artifact(
+    harness: Harness, size: int, *, is_repeated: bool
+) -> None:
+    """A large one ends with its last piece: it would cost its length twice on every connection."""
+    await harness.apply(create(text("x" * size)), AddParts((text("y", "text/x"),), last_chunk=True))
+
+    *_, last = await harness.published()
+    assert last.part == TextPart(text="y", media_type="text/x")
+    assert last.content == ((TextPart(text="x" * size), last.part) if is_repeated else ())
 
 
 async def test_text_that_outgrows_the_view_becomes_a_link_once(harness: Harness) -> None:
