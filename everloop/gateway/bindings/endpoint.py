@@ -2,10 +2,11 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, cast
 
+import sse_starlette
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
 from a2a.utils import json_utils
@@ -49,13 +50,25 @@ def server_sent(content: object, **fields: str) -> ServerSentEvent:
     return {"data": with_whole_numbers(json_utils.dumps(content)).translate(_LINE_ENDS), **fields}
 
 
+class Comment(sse_starlette.ServerSentEvent):
+    """A comment without the blank line that ends an event: httpx-sse, of a2a-sdk 0.3, would dispatch one."""
+
+    def encode(self) -> bytes:
+        return super().encode().removesuffix(self._sep.encode())
+
+
+def event_stream(events: AsyncIterable[ServerSentEvent | Comment]) -> EventSourceResponse:
+    """Return a response of events, with a comment whenever it is silent for 15 s."""
+    return EventSourceResponse(events, ping_message_factory=lambda: Comment(comment="ping"))
+
+
 def error_stream(error_data: object) -> EventSourceResponse:
     """Return a stream of one event, which tells why there is none: A2A 0.3 clients read nothing else."""
 
     async def events() -> AsyncGenerator[ServerSentEvent]:
         yield server_sent(error_data)
 
-    return EventSourceResponse(events())
+    return event_stream(events())
 
 
 class Endpoint(HttpEndpoint):
@@ -124,7 +137,7 @@ class Endpoint(HttpEndpoint):
             # Without an id: the client asks again for what it could not be told.
             return server_sent(error_data(failure), **({"event": "error"} if error_event else {}))
 
-        return EventSourceResponse(self._events(first, items, event, error))
+        return event_stream(self._events(first, items, event, error))
 
     async def _events(
         self,
@@ -132,7 +145,7 @@ class Endpoint(HttpEndpoint):
         items: AsyncGenerator[object],
         event: Callable[[object], ServerSentEvent],
         error: Callable[[Exception], ServerSentEvent],
-    ) -> AsyncGenerator[ServerSentEvent]:
+    ) -> AsyncGenerator[ServerSentEvent | Comment]:
         async with aclosing(items):
             while first:  # not kept: it may be a large task
                 yield event(first.pop())
@@ -143,7 +156,7 @@ class Endpoint(HttpEndpoint):
                 yield error(failure)
         if self._http.is_stopping():
             hint = "this server stops: connect again with Last-Event-ID"
-            yield {"comment": hint, "retry": RECONNECT_AFTER}
+            yield Comment(comment=hint, retry=RECONNECT_AFTER)
 
     def _check_agent(self, request: A2ARequest) -> None:
         """Pass if the address is of an agent of ours."""

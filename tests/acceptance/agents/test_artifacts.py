@@ -78,7 +78,7 @@ async def test_what_the_model_writes_streams_before_the_call_runs(service: Servi
 async def test_the_last_update_of_every_artifact_is_all_of_it(service: Service, gate: Path) -> None:
     """However it was written: google-adk and the 0.3 client for JavaScript read nothing but that update."""
     gate.touch()
-    picture = {"raw": "iVBORw0KGgo=", "media_type": "image/png", "filename": "dot.png"}
+    picture: JsonValue = {"raw": "iVBORw0KGgo=", "media_type": "image/png", "filename": "dot.png"}
     calls = [
         _update("in one call", {"text": "All of it."}),
         _update("of many parts", {"text": "Look:"}, {"data": {"rows": 3}}, picture),

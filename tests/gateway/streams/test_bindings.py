@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import pytest_asyncio
+from sse_starlette import EventSourceResponse
 from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
@@ -116,6 +117,25 @@ async def test_a_server_that_stops_asks_its_clients_to_come_back(
     assert all("retry" not in each.fields for each in rest)
 
 
+@every_binding
+async def test_what_keeps_a_silent_stream_open_ends_no_event(
+    gateway: RunningGateway, views: TaskViews, binding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """httpx-sse, in a2a-sdk 0.3, takes each blank line for an event once it has read an id."""
+    monkeypatch.setattr(EventSourceResponse, "DEFAULT_PING_INTERVAL", 0.01)
+    task, wire, text = await working_task(views), wire_of(gateway, binding), ""
+    async with wire.http.stream(**wire.call(SUBSCRIBE, {"id": task.id}, {})) as response:
+        pieces = response.aiter_text()
+        while text.count("\r\n:") < MANY:
+            text += await anext(pieces)
+        await task.complete()
+        text += "".join([piece async for piece in pieces])
+    *events, _ = text.split("\r\n\r\n")
+    fields = [[line.partition(":")[0] for line in event.split("\r\n")] for event in events]
+    assert [[name for name in names if name] for names in fields] == [["id", "data"]] * 2
+
+
+MANY = 3
 MOST = 2
 
 

@@ -12,7 +12,7 @@ from google.protobuf.json_format import ParseDict
 
 @dataclass(frozen=True)
 class Event:
-    """One event: its id, empty if it has none, and its JSON, None if it is only a comment.
+    """One event: its id, empty if it has none, and its JSON, None of what stands behind the last event.
 
     `fields` are all that it has; a comment is the field "".
     """
@@ -39,7 +39,7 @@ class Event:
 
 
 async def events_of(response: httpx.Response) -> AsyncGenerator[Event]:
-    """Yield the events of a stream, comments too."""
+    """Yield the events of a stream, and in the end the fields behind the last one."""
     assert response.headers["content-type"].split(";")[0] == "text/event-stream"
     fields: dict[str, str] = {}
     async for line in _lines(response.aiter_text()):
@@ -47,9 +47,10 @@ async def events_of(response: httpx.Response) -> AsyncGenerator[Event]:
         if line:
             fields[name] = value.removeprefix(" ")
         elif fields:
-            data = fields.get("data")
-            yield Event(fields.get("id", ""), None if data is None else json.loads(data), fields)
+            yield Event(fields.get("id", ""), json.loads(fields["data"]), fields)
             fields = {}
+    if "retry" in fields:
+        yield Event("", None, fields)
 
 
 async def _lines(texts: AsyncIterator[str]) -> AsyncGenerator[str]:
