@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import dropwhile
@@ -36,6 +36,7 @@ from everloop.workflows.contract.messages import (
     Part,
     SpokenMessage,
     SummaryMessage,
+    TaskReference,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -243,7 +244,7 @@ def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[S
     Files of results stand behind the last result of their reply: providers want nothing between results.
     """
     shown: list[FilePart] = []
-    for message in messages:
+    for message in _without_repetitions(messages):
         if shown and not isinstance(message, ToolMessage):
             yield _files_message(shown, files)
             shown = []
@@ -253,6 +254,33 @@ def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[S
             yield _message(message, files)
     if shown:
         yield _files_message(shown, files)
+
+
+def _without_repetitions(messages: Iterable[SpokenMessage]) -> Iterable[SpokenMessage]:
+    """Yield the messages; references leave out what was said before them."""
+    replies, referred = list[AssistantMessage](), set[tuple[str, str]]()
+    for message in messages:
+        if isinstance(message, UserMessage) and message.references:
+            said = {"", *(_plain(text) for each in replies for text in (each.text, each.closing))}
+            new = {(each.task_id, each.state): _unsaid(each, said) for each in message.references}
+            unsaid = tuple(each for key, each in new.items() if key not in referred)
+            referred |= new.keys()
+            yield message.model_copy(update={"references": unsaid})
+        else:
+            replies += [message] if isinstance(message, AssistantMessage) else []
+            yield message
+
+
+def _unsaid(reference: TaskReference, said: Collection[str]) -> TaskReference:
+    return reference.model_copy(update={"answer": ""}) if _plain(reference.answer) in said else reference
+
+
+def _plain(text: str) -> str:
+    """Return a text without what is no difference: around it, and within JSON."""
+    try:
+        return json.dumps(from_json(text), sort_keys=True)
+    except ValueError:
+        return text.strip()
 
 
 def _files_message(parts: Sequence[FilePart], files: ReadFiles) -> Sent:
@@ -277,7 +305,8 @@ def _user_content(message: UserMessage, files: ReadFiles) -> JsonValue:
     for part in message.parts:
         parts += file_content(part, files) if isinstance(part, FilePart) else [text_content(_text(part))]
     for each in message.references:
-        parts.append(text_content(f"[Task {each.task_id}, {each.state}, came to this:]\n{each.text}"))
+        if text := "\n\n".join(filter(None, (each.text, each.answer))):
+            parts.append(text_content(f"[Task {each.task_id}, {each.state}, came to this:]\n{text}"))
     return _as_content(parts)
 
 

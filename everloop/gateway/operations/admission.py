@@ -30,6 +30,7 @@ from everloop.gateway.tasks.snapshots import SMALL_BYTES, Snapshots, refuse_if_r
 from everloop.gateway.tasks.tasks import Tasks, submitted_view
 from everloop.stores.views.interface import START, Snapshot
 from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import (
     AgentMessage,
     DataPart,
@@ -288,10 +289,10 @@ class Admission:
         try:
             with ExitStack() as held:
                 view = (await self.snapshots.whole(snapshot, held, history_length=0)).view
-                text = _results(view)
+                text, answer = _results(view)
         except TaskTooLargeError:
-            view, text = snapshot.view, TOO_LARGE
-        return TaskReference(task_id=task_id, state=view.status.state, text=text)
+            view, text, answer = snapshot.view, TOO_LARGE, ""
+        return TaskReference(task_id=task_id, state=view.status.state, text=text, answer=answer)
 
 
 def _answered(incoming: IncomingMessage, route: Route, context_id: str) -> DirectAnswer | None:
@@ -324,20 +325,25 @@ def _summary(agent: Agent, message: UserMessage) -> str:
 # Results of tasks as text.
 
 MAX_CHARACTERS = 20_000
-"""Of one task's results; the rest is cut off, and the text says so."""
+"""Of one task's answer, and of its other results; the rest is cut off, and the text says so."""
 
 NOTHING = "(nothing yet)"
 TOO_LARGE = "(its results are too large to be shown here)"
 
 
-def _results(view: TaskView) -> str:
-    """Return artifacts as text; of a task without any, its last words."""
-    text = "\n\n".join(f"[{each.name or each.artifact_id}]\n{_joined(each.parts)}" for each in view.artifacts)
-    if not text and view.status.message:
-        text = _joined(view.status.message.parts)
-    if len(text) > MAX_CHARACTERS:
-        return f"{text[:MAX_CHARACTERS]}\n[{len(text) - MAX_CHARACTERS} more characters were cut off]"
-    return text or NOTHING
+def _results(view: TaskView) -> tuple[str, str]:
+    """Return artifacts as text, and the answer; of a task without any of them, its last words."""
+    artifacts = {each.artifact_id: each for each in view.artifacts}
+    answer = artifacts.pop(RESPONSE_ARTIFACT, None) or (None if artifacts else view.status.message)
+    said = "\n\n".join(f"[{each.name or id_}]\n{_joined(each.parts)}" for id_, each in artifacts.items())
+    answered = _joined(answer.parts) if answer else ""
+    return _cut(said), _cut(answered) or ("" if said else NOTHING)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    return f"{text[:MAX_CHARACTERS]}\n[{len(text) - MAX_CHARACTERS} more characters were cut off]"
 
 
 def _joined(parts: Sequence[Part]) -> str:

@@ -34,7 +34,7 @@ IDEMPOTENCY_KEY = "idempotency-key"
 """The header that makes a message the same as any other one with it, whatever its messageId."""
 
 MAX_REFERENCES = 10
-"""Tasks that a message may refer to: their results go to the model with it."""
+"""Tasks that a message refers to: their results go to the model with it. Chats may name all that they had."""
 
 
 @dataclass(frozen=True)
@@ -185,13 +185,10 @@ def read_message(
 
 
 def _read_references(task_ids: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids, each once."""
-    if len(task_ids) > MAX_REFERENCES:
-        raise InvalidParamsError(
-            f"message.referenceTaskIds has {len(task_ids)} ids; a message may refer to {MAX_REFERENCES} tasks"
-        )
-    named = (check_id(id_, f"message.referenceTaskIds[{index}]") for index, id_ in enumerate(task_ids))
-    return tuple(dict.fromkeys(named))
+    """Return the newest ids, which are the last ones, each once."""
+    named = [check_id(id_, f"message.referenceTaskIds[{index}]") for index, id_ in enumerate(task_ids)]
+    newest = list(dict.fromkeys(reversed(named)))[:MAX_REFERENCES]
+    return tuple(reversed(newest))
 
 
 def content_of(message: UserMessage, context_id: str, references: Sequence[str] = ()) -> bytes:

@@ -65,11 +65,15 @@ Part = Annotated[TextPart | DataPart | FilePart, Field(discriminator="kind")]
 
 
 class TaskReference(Wire):
-    """Another task that a message refers to, and in words what came of it, for the model."""
+    """Another task that a message refers to, and in words what came of it, for the model.
+
+    `answer` is what its agent answered, `text` everything else.
+    """
 
     task_id: str
     state: str
     text: str
+    answer: str = ""
 
 
 class UserMessage(Wire):
@@ -399,7 +403,7 @@ def _content(message: Message | TranscriptMessage) -> Iterable[JsonValue]:
     match message:
         case UserMessage():
             yield message.metadata
-            yield [reference.text for reference in message.references]
+            yield [[reference.text, reference.answer] for reference in message.references]
             yield from _content_of_parts(message.parts)
         case AgentMessage():
             yield message.metadata

@@ -51,6 +51,22 @@ async def test_a_conversation_survives_a_worker(agents: Service, tmp_path: Path)
     assert last.tool_results == ["created"]
 
 
+async def test_a_chat_may_refer_to_all_its_tasks(agents: Service) -> None:
+    """BeeAI's chats do; the model gets each answer once."""
+    agents.script([Reply([f"Answer {number}."]) for number in range(12)])
+    context, tasks = "", list[Task]()
+    async with connected(agents.at("lead"), streaming=False) as client:
+        for number in range(12):
+            message = request(f"Question {number}?", context_id=context)
+            message.message.reference_task_ids.extend(task.id for task in tasks)
+            tasks.append(await send(client, message))
+            context = tasks[0].context_id
+
+    prompt = json.dumps(agents.model.requests[-1].conversation)
+    assert response_of(tasks[-1]) == "Answer 11."
+    assert [prompt.count(f"Answer {number}.") for number in range(1, 11)] == [1] * 10
+
+
 @pytest.mark.slow
 async def test_a_conversation_is_summed_up_in_spite_of_a_kill(agents: Service, tmp_path: Path) -> None:
     """The summary that was being written is asked for again. All is summed up once, and recalled once.

@@ -33,6 +33,7 @@ from everloop.workflows.contract.messages import (
     FilePart,
     ListedTool,
     SummaryMessage,
+    TaskReference,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -188,6 +189,32 @@ CALL = AssistantMessage(tool_calls=(ToolCall(id="a", name="f", arguments="{}"),)
 RESULT = ToolMessage(call_id="a", name="f", content="1")
 TRANSCRIPT = (ASKED, CALL, RESULT, AssistantMessage(text="One"), said("Two"), CALL, RESULT)
 """Messages 0 to 6."""
+
+
+def refers(*, answer: str, text: str = "") -> UserMessage:
+    reference = TaskReference(task_id="t", state="completed", text=text, answer=answer)
+    return said("Go on").model_copy(update={"references": (reference,)})
+
+
+HEAD = "Go on\n\n[Task t, completed, came to this:]\n"
+
+
+@pytest.mark.parametrize(
+    ("messages", "shown"),
+    [
+        ([refers(answer="Four.")], [f"{HEAD}Four."]),
+        ([AssistantMessage(text="Four."), refers(answer="Four.")], ["Four.", "Go on"]),
+        ([AssistantMessage(closing="Four."), refers(answer="Four.")], ["Go on"]),
+        ([AssistantMessage(text='{"n":4}'), refers(answer='{"n": 4}')], ['{"n":4}', "Go on"]),
+        ([AssistantMessage(text="Five."), refers(answer="Four.")], ["Five.", f"{HEAD}Four."]),
+        ([refers(answer="Four."), AssistantMessage(text="Four.")], [f"{HEAD}Four.", "Four."]),
+        ([AssistantMessage(text="Four."), refers(answer="Four.", text="log")], ["Four.", f"{HEAD}log"]),
+        ([refers(answer="Four.", text="log")] * 2, [f"{HEAD}log\n\nFour.", "Go on"]),
+    ],
+)
+def test_a_reference_repeats_nothing(messages: list[TranscriptMessage], shown: list[str]) -> None:
+    """What the conversation has said is not said again: clients refer to the tasks of their own context."""
+    assert [each["content"] for each in build_request("m", AGENT, messages).messages] == shown
 
 
 def sums(end: int, text: str = "Sum") -> SummaryMessage:
