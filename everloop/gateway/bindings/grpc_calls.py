@@ -29,7 +29,7 @@ from google.rpc import error_details_pb2, status_pb2
 from opentelemetry import trace
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.bindings.legacy import check_parts
+from everloop.gateway.bindings.legacy import check_parts, use_client_files, use_sdk_files
 from everloop.gateway.context import CallHeaders, served_version, trace_context
 from everloop.gateway.errors import RefusalError, TooManyHeadersError, UnavailableNowError
 from everloop.gateway.http.errors import as_a2a
@@ -169,8 +169,8 @@ class Calls(grpc.aio.ServerInterceptor):
             async with self._served(method, context):
                 request = await _read(method, kind, requests)
                 if not handler.response_streaming:
-                    return await answer(request, context)
-                return await self._stream(stream(request, context), context)
+                    return _written(method, await answer(request, context))
+                return await self._stream(method, stream(request, context), context)
 
         async def end_with_the_call(requests: _Requests, context: Context) -> object:
             """Let the work end when its client leaves: gRPC says so once, which may get lost (`cancel`)."""
@@ -186,10 +186,10 @@ class Calls(grpc.aio.ServerInterceptor):
 
         return end_with_the_call
 
-    async def _stream(self, responses: AsyncGenerator[object], context: Context) -> None:
+    async def _stream(self, method: _Method, responses: AsyncGenerator[Message], context: Context) -> None:
         async with aclosing(responses):
             async for response in responses:
-                await self._send(context, response)
+                await self._send(context, _written(method, response))
         if self.is_stopping:
             raise UnavailableNowError(
                 "the server is about to stop; nothing is lost: call SubscribeToTask to go on", retry_after=1
@@ -278,7 +278,13 @@ async def _read(method: _Method, kind: type[Message], requests: _Requests) -> Me
         raise InvalidRequestError(f"the request is no message that {method.name} takes") from None
     if isinstance(message, pb03.SendMessageRequest):
         check_parts(message)
+        use_sdk_files(message, _call.get().state["headers"])
     return message
+
+
+def _written(method: _Method, response: Message) -> Message:
+    """Return a response as its client reads it."""
+    return use_client_files(response, _call.get().state["headers"]) if method.is_legacy else response
 
 
 def _spoken_version(method: _Method, asked: str) -> str:

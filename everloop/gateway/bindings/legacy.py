@@ -1,6 +1,7 @@
 """A2A 0.3: its operations on every binding, and its addresses of HTTP+JSON, under /v1."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +14,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from pydantic import BaseModel
 
-from everloop.gateway.bindings.rest import RestCall, RestCalls, read_query
+from everloop.gateway.bindings.rest import RestCall, RestCalls, Write, read_query
 from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.operations.operation import OPERATIONS, Operation
 from everloop.gateway.requests.proto import is_strict_base64, read_params
@@ -50,6 +51,44 @@ LEGACY_REQUESTS: Mapping[str, type[BaseModel]] = {
 """By the names of the operations in A2A 1.0."""
 
 
+# The bytes of files. The definition of the service has them as they are. The SDK for Python writes base64
+# there, and fails at anything else; so its clients get base64, and all others bytes.
+
+_PYTHON_CLIENTS = ("python-httpx/", "grpc-python")
+"""How the user agents of that SDK begin."""
+
+
+def use_client_files(message: Message, headers: Mapping[str, str]) -> Message:
+    """Write the bytes of files, which the SDK has in base64, as the client with these headers reads them."""
+    if not _is_python(headers):
+        for file in _files(message):
+            file.file_with_bytes = b64decode(file.file_with_bytes)
+    return message
+
+
+def use_sdk_files(request: pb03.SendMessageRequest, headers: Mapping[str, str]) -> None:
+    """Write the bytes of files in base64, as the SDK reads them, if the client has not."""
+    for file in _files(request):
+        if not (_is_python(headers) and is_strict_base64(file.file_with_bytes.decode("latin-1"))):
+            file.file_with_bytes = b64encode(file.file_with_bytes)
+
+
+def _is_python(headers: Mapping[str, str]) -> bool:
+    return headers.get("user-agent", "").startswith(_PYTHON_CLIENTS)
+
+
+def _files(message: Message) -> Iterator[pb03.FilePart]:
+    """Yield all files with bytes in a message of A2A 0.3."""
+    if isinstance(message, pb03.FilePart):
+        if message.HasField("file_with_bytes"):
+            yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type and field.message_type.file.name == pb03.DESCRIPTOR.name:
+            for each in (value,) if isinstance(value, Message) else value:
+                yield from _files(each)
+
+
 def check_parts(request: pb03.SendMessageRequest) -> None:
     """Refuse a message with a part that holds nothing; the SDK would fail on it.
 
@@ -70,7 +109,7 @@ Read = Callable[[type[BaseModel], A2ARequest], Awaitable[BaseModel]]
 def legacy_rest_calls(handler: "RequestHandler") -> RestCalls:
     """Return all addresses, and what each HTTP method does there."""
 
-    def call(name: str, write: Callable[[Any], Any], read: Read = _read_path) -> RestCall:
+    def call(name: str, write: Write, read: Read = _read_path) -> RestCall:
         operation = OPERATIONS[name]
         serve = partial(serve_legacy, handler, operation)
         return RestCall(operation, partial(read, LEGACY_REQUESTS[name]), serve, write)
@@ -87,7 +126,7 @@ def legacy_rest_calls(handler: "RequestHandler") -> RestCalls:
         "/v1/tasks/{id}": {"GET": call("GetTask", task, _read_get)},
         f"{configs}/{{push_notification_config_id}}": {
             "GET": call("GetTaskPushNotificationConfig", config),
-            "DELETE": call("DeleteTaskPushNotificationConfig", lambda _: {}),
+            "DELETE": call("DeleteTaskPushNotificationConfig", _write_nothing),
         },
         configs: {
             "GET": call("ListTaskPushNotificationConfigs", _write_configs),
@@ -107,13 +146,7 @@ async def _read_path(kind: type[BaseModel], request: A2ARequest) -> BaseModel:
 async def _read_message(kind: type[BaseModel], request: A2ARequest) -> BaseModel:
     message = read_params(pb03.SendMessageRequest, await request.json())
     check_parts(message)
-    for index, part in enumerate(message.request.content):
-        # Clients of 0.3 encode files as JSON-RPC has them, and that once more as ProtoJSON has bytes.
-        if not is_strict_base64(part.file.file_with_bytes.decode("latin-1")):
-            raise InvalidParamsError(
-                f"message.content[{index}].file.fileWithBytes is not encoded twice; "
-                "encode the file in base64, and that text once more"
-            )
+    use_sdk_files(message, request.headers)
     return kind.model_validate({"id": "", "params": FromProto.message_send_params(message)})
 
 
@@ -145,12 +178,12 @@ async def _read_set_config(kind: type[BaseModel], request: A2ARequest) -> BaseMo
     return kind.model_validate({"id": "", "params": params})
 
 
-def _written(convert: Callable[[Any], Message]) -> Callable[[Any], dict[str, Any]]:
+def _written(convert: Callable[[Any], Message]) -> Write:
     """Return what makes JSON of a result that is written as a message."""
-    return lambda result: MessageToDict(convert(result))
+    return lambda result, request: MessageToDict(use_client_files(convert(result), request.headers))
 
 
-def _write_configs(configs: list[types03.TaskPushNotificationConfig]) -> dict[str, Any]:
+def _write_configs(configs: list[types03.TaskPushNotificationConfig], _: A2ARequest) -> dict[str, Any]:
     return MessageToDict(
         pb03.ListTaskPushNotificationConfigResponse(
             configs=map(ToProto.task_push_notification_config, configs)
@@ -158,5 +191,9 @@ def _write_configs(configs: list[types03.TaskPushNotificationConfig]) -> dict[st
     )
 
 
-def _write_card(card: types03.AgentCard) -> dict[str, Any]:
+def _write_card(card: types03.AgentCard, _: A2ARequest) -> dict[str, Any]:
     return card.model_dump(mode="json", exclude_none=True)
+
+
+def _write_nothing(_: None, __: A2ARequest) -> dict[str, Any]:
+    return {}

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _M = TypeVar("_M", bound=Message)
 
+Write = Callable[[Any, A2ARequest], Any]
+"""Makes JSON of a result, or of an event, for the client of a request."""
+
 
 @dataclass(frozen=True)
 class RestCall:
@@ -40,8 +43,7 @@ class RestCall:
     serve: Callable[[Any, ServerCallContext], Any]
     """Begins it: something to await, or a stream."""
 
-    write: Callable[[Any], Any]
-    """Makes JSON of the result, or of an event."""
+    write: Write
 
 
 RestCalls = Mapping[str, Mapping[str, RestCall]]
@@ -69,7 +71,7 @@ class RestEndpoint(Endpoint):
             request,
             result,
             call.operation,
-            lambda each: call.write(each) or {},
+            lambda each: call.write(each, request) or {},
             lambda failure: build_rest_error_payload(as_a2a(failure)),
         )
         if not call.operation.is_stream:
@@ -146,7 +148,7 @@ def rest_calls(handler: "RequestHandler") -> RestCalls:
     def call(name: str) -> RestCall:
         operation = OPERATIONS[name]
         serve = getattr(handler, operation.method)
-        return RestCall(operation, partial(_read, operation), serve, operation.to_json)
+        return RestCall(operation, partial(_read, operation), serve, lambda each, _: operation.to_json(each))
 
     return {
         path: {method: call(name) for method, name in methods.items()} for path, methods in _ADDRESSES.items()

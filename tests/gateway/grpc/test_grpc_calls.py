@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from typing import cast
+from base64 import b64decode, b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any, cast
 
 import grpc
 import pytest
 import pytest_asyncio
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
+from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import A2AServiceStub as LegacyStub
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Value
@@ -219,6 +221,36 @@ async def test_what_json_cannot_say_is_refused(guarded: GrpcGateway, name: str) 
     error = await refused(guarded, f"{SERVICE}/{method}", sent.SerializeToString())
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert words in (error.details() or "")
+
+
+@pytest.mark.parametrize(
+    ("agent", "sent", "content"),
+    [
+        ("grpc-node-js/1.14.0", b"test", b"test"),
+        ("grpc-node-js/1.14.0", b"\xff\xfe\x00", b"\xff\xfe\x00"),
+        ("", b"//4A", b"\xff\xfe\x00"),
+        ("", b"\xff\xfe\x00", b"\xff\xfe\x00"),
+    ],
+)
+async def test_files_of_the_old_version_come_back_as_its_clients_read_them(
+    guarded: GrpcGateway, agent: str, sent: bytes, content: bytes
+) -> None:
+    """As bytes; but in base64 for the SDK for Python; in answers and in the events of a stream."""
+    part = old.Part(file=old.FilePart(file_with_bytes=sent, mime_type="application/octet-stream", name="a"))
+    message = old.Message(message_id=unique("m"), role=old.Role.ROLE_USER, content=[part])
+    request = old.SendMessageRequest(request=message)
+    named = [("grpc.primary_user_agent", agent)] if agent else []
+    target = f"127.0.0.1:{guarded.server.port}"
+    async with grpc.aio.insecure_channel(target, options=named) as channel:
+        stub: Any = LegacyStub(channel)
+        events: AsyncIterator[old.StreamResponse] = stub.SendStreamingMessage(request)
+        tasks = [each.task async for each in events if each.HasField("task")]
+        answer: old.SendMessageResponse = await stub.SendMessage(request)
+        tasks.append(answer.task)
+    stored = (await guarded.http.call("GetTask", {"id": tasks[0].id})).json()["result"]
+    assert b64decode(stored["history"][0]["parts"][0]["raw"]) == content
+    shown = [each.history[0].content[0].file.file_with_bytes for each in tasks]
+    assert shown == [content if agent else b64encode(content)] * 2
 
 
 async def test_calls_at_once_do_not_mix(guarded: GrpcGateway) -> None:
