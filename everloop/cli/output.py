@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from everloop.runtime.printable import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
@@ -153,11 +155,6 @@ def styled(value: str, style: str = "") -> "Text":
     from rich.text import Text
 
     return Text(printable(value), style)
-
-
-def printable(value: str) -> str:
-    """Return a text that cannot steer the terminal."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in value)
 
 
 def cut(value: str, most: int) -> str:

@@ -14,6 +14,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.hooks import NeedsApproval, Veto
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import InvalidArgumentsError, as_json, parse_arguments
+from everloop.runtime.printable import printable
 from everloop.runtime.telemetry.logs import exception_fields
 from everloop.workflows.contract.calls import BUILT_IN_TOOLS, LoadAgentInput, ToolCallInput, ToolReply
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
@@ -172,8 +173,8 @@ def approval_id(call: ToolCall, asked: int, mark: str) -> str:
 
 def approval_question(tool: Tool, written: ToolCall, vetted: VettedCall, asked: int) -> Question:
     """Ask whether the call may run that the model has written, and show what with."""
-    reason = vetted.approval.reason if vetted.approval else ""
-    text = "\n".join([f"Approve the call {vetted.call.name}?", *([_printable(reason)] if reason else [])])
+    reason = printable(vetted.approval.reason, lines=True) if vetted.approval else ""
+    text = "\n".join([f"Approve the call {vetted.call.name}?", *([reason] if reason else [])])
     return _confirmation("approval", approval_id(written, asked, vetted.mark), text, tool, vetted)
 
 
@@ -186,12 +187,12 @@ def outcome_question(tool: Tool, written: ToolCall, vetted: VettedCall, asked: i
 def _confirmation(purpose: Purpose, id_: str, text: str, tool: Tool, vetted: VettedCall) -> Question:
     """Ask whom a plugin names that wants an approval, or else whom the tool names."""
     named = vetted.approval.approvers if vetted.approval else OWNER
+    arguments = json.dumps(as_json(vetted.arguments), ensure_ascii=False, indent=2)
     return Question(
         id=id_,
         kind=QuestionKind.CONFIRMATION,
         purpose=purpose,
-        # What does not print is escaped: it could make arguments look like others.
-        text=f"{text}\n{_printable(json.dumps(as_json(vetted.arguments), ensure_ascii=False, indent=2))}",
+        text=f"{text}\n{printable(arguments, lines=True)}",
         call=vetted.call,
         approvers=tool.approvers if named == OWNER else named,
     )
@@ -199,10 +200,6 @@ def _confirmation(purpose: Purpose, id_: str, text: str, tool: Tool, vetted: Vet
 
 def _wants(policy: bool | Callable[..., bool], *about: object) -> bool:  # noqa: FBT001 -- what an agent says
     return policy if isinstance(policy, bool) else bool(policy(*about))
-
-
-def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text)
 
 
 # What people have answered to a tool call so far, and what follows from it.

@@ -13,7 +13,8 @@ import typer
 
 from everloop.cli.author.project import MAIN
 from everloop.cli.author.source import AgentSource, UnexpectedSourceError
-from everloop.cli.output import CommandError, misused, print_line, print_notice, printable, reported
+from everloop.cli.output import CommandError, misused, print_line, print_notice, reported
+from everloop.runtime.printable import printable
 
 app = typer.Typer(
     no_args_is_help=True,

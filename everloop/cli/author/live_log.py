@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from everloop.cli.output import printable
+from everloop.runtime.printable import printable
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from everloop.cli.output import amount, cut, printable, styled
+from everloop.cli.output import amount, cut, styled
 from everloop.client import (
     Artifact,
     ArtifactChanged,
@@ -34,6 +34,7 @@ from everloop.client import (
     ToolCallEnded,
     ToolCallStarted,
 )
+from everloop.runtime.printable import printable
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAMES_A_SECOND = 8

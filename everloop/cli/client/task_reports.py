@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from everloop.cli.client.questions import answering_command
 from everloop.cli.client.screen import clean, described, one_line, usage_line
 from everloop.cli.output import NOTHING, cut, local_time, print_fields, print_json, print_line, print_table
+from everloop.runtime.printable import printable
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -32,7 +33,7 @@ def print_task(task: "Result", usage: "UsageReport | None", profile: str) -> Non
     )
     for question in task.questions:
         _section(f"It asks: {question.text}")
-        print_line(f"  {answering_command(question, task.id, profile)}")
+        print_line(printable(f"  {answering_command(question, task.id, profile)}"))
     if task.tool_calls:
         _section("Tool calls")
         print_table(("TOOL", "OUTCOME", "RESULT"), [_call_row(call) for call in task.tool_calls])
@@ -45,7 +46,7 @@ def print_task(task: "Result", usage: "UsageReport | None", profile: str) -> Non
     if task.artifacts:
         _section("Artifacts")
         for one in task.artifacts:
-            print_line(f"  {one.id}  {described(one)}")
+            print_line(printable(f"  {one.id}  {described(one)}"))
     if task.text:
         _section("Answer")
         _print_text(task.text)
@@ -55,7 +56,7 @@ def print_task(task: "Result", usage: "UsageReport | None", profile: str) -> Non
 
 
 def _section(title: str) -> None:
-    print_line(f"\n{clean(title)}")
+    print_line(f"\n{printable(title, lines=True)}")
 
 
 def _print_text(text: str) -> None:
@@ -76,7 +77,9 @@ def _model_row(used: "ModelUsage") -> tuple[str, ...]:
 def print_transcript(messages: "Sequence[TranscriptMessage]") -> None:
     """Print what was said, as the model saw it."""
     for message in messages:
-        print_line(f"{message.role} {message.name}".rstrip() + f"  {local_time(message.at)}".rstrip())
+        print_line(
+            printable(f"{message.role} {message.name}".rstrip() + f"  {local_time(message.at)}".rstrip())
+        )
         extra = message.model_extra or {}
         for call in cast("Sequence[dict[str, JsonValue]]", extra.get("toolCalls") or []):
             print_line(f"  → {one_line(str(call.get('name')))} {one_line(str(call.get('arguments')))}")

@@ -91,9 +91,9 @@ async def test_who_asks_for_an_approval(policy: ToolApproval, of_agent: AgentApp
 async def test_an_approval_shows_what_the_tool_would_get() -> None:
     """Arguments as validated, with defaults; what does not print is escaped. Nothing starts, no record."""
     bank = Bank()
-    call = bank.call("transfer", '{"amount": "200", "to": "Ada\\u202e"}')
+    call = bank.call("transfer", '{"amount": "200", "to": "Ada\\u202e\\u3164"}')
     question = await bank.ask(call)
-    shown = '{\n  "amount": 200,\n  "to": "Ada\\u202e",\n  "currency": "EUR"\n}'
+    shown = '{\n  "amount": 200,\n  "to": "Ada\\u202e\\u3164",\n  "currency": "EUR"\n}'
     assert question.text == f"Approve the call transfer?\n{shown}"
     assert (unkeyed(question.id), question.purpose) == ("call", "approval")
     assert (question.kind, question.call) == (QuestionKind.CONFIRMATION, call.call)
