@@ -24,6 +24,9 @@ ANY_MEDIA_TYPE = "application/octet-stream"
 QUESTION = "question"
 """Key in the metadata of a message that names the question it answers."""
 
+NO_ANSWER: Mapping[str, JsonValue] = {QUESTION: None}
+"""Metadata of a message that is no answer, whatever the task asks when it arrives."""
+
 Json: TypeAlias = "str | int | float | bool | Mapping[str, Json] | Sequence[Json] | None"
 """A JSON value that is sent; what comes is a `JsonValue`."""
 

@@ -121,6 +121,8 @@ def _match(status: TaskStatus, message: UserMessage) -> Question | None:
             "it was not passed on"
         )
     if questions and status.state.is_interrupted:
+        if QUESTION in message.metadata:  # as null, which says that it is no answer
+            raise InvalidAnswerError(f"the task asks something by now; {_naming(questions)}")
         if name is not None:  # in its data, where it may be anything, and is not repeated
             raise InvalidAnswerError(f"the data of the message name no open question; {_naming(questions)}")
         return next((question for question in questions if question.is_for_owner), questions[0])

@@ -213,7 +213,16 @@ async def test_while_a_task_works_a_secret_has_to_name_its_question(message: Use
 @pytest.mark.parametrize(
     "view", [working(), working(ask(QuestionKind.CONFIRMATION))], ids=["asks nothing", "works"]
 )
-@pytest.mark.parametrize("message", [says("anything"), says({"question": "What is it?"})])
+@pytest.mark.parametrize(
+    "message", [says("anything"), says({"question": "What is it?"}), says("yes", question=None)]
+)
 async def test_a_task_that_waits_for_nobody_takes_any_message(view: TaskView, message: UserMessage) -> None:
     """Unless the task asks for a secret, only what names an open question is an answer while it works."""
     assert await Answers(Secrets(database())).take_in(view, message) is message
+
+
+async def test_a_message_that_says_that_it_is_no_answer_is_none() -> None:
+    """Who wrote it had not seen the question, which came up while it was on its way."""
+    view = waiting(ask(QuestionKind.CONFIRMATION))
+    with pytest.raises(AnswerInvalidError, match="the task asks something by now"):
+        await Answers(Secrets(database())).take_in(view, says("yes", question=None))
