@@ -1,16 +1,18 @@
 """The prompt below `everloop dev`: what you type goes to the agent, and its answers stand in the log."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from everloop.client import Client, ClientError, Content, Question, Result
+    from prompt_toolkit import PromptSession
+
+    from everloop.cli.client.questions import Answer
+    from everloop.client import Client, ClientError, Event, Question, Result
 
 RECONNECT = 10.0
 """Seconds for which a gateway that is replaced is tried again."""
@@ -20,6 +22,9 @@ HELP = "/agent ID: another agent, /new: a new conversation."
 Show = Callable[[str, str], None]
 """Shows a line in a style."""
 
+Ask = Callable[["Client", str, "Question", Callable[..., None]], Awaitable["Answer | None"]]
+"""Asks somebody, as `turns.ask_while_open` does."""
+
 
 def can_talk() -> bool:
     """Whether somebody sits at a terminal."""
@@ -27,17 +32,23 @@ def can_talk() -> bool:
 
 
 class Talk:
-    """A conversation with the agents of a gateway: a task at a time; what is typed meanwhile goes to it."""
+    """A conversation with the agents of a gateway: a task at a time; what is typed meanwhile goes to it.
 
-    def __init__(self, url: str, show: Show) -> None:
+    A question is asked in place of the prompt: no line that was begun before it answers it.
+    """
+
+    def __init__(self, url: str, show: Show, ask: Ask | None = None) -> None:
         self._url = url
         self._show = show
+        self._ask = ask
         self._agent = ""
         self._client: Client = self._client_of("")
         self._context = ""
         self._task = ""
-        """That the next line goes to: it works, or waits for an answer."""
+        """That works, or waits for an answer."""
         self._question: Question | None = None
+        self._asked = asyncio.Event()
+        """Set while a question has to be shown."""
         self._following: asyncio.Task[None] | None = None
         self._is_unknown = False
         """Whether the gateway did not know who calls: the next line asks as whoever is named by then."""
@@ -47,18 +58,42 @@ class Talk:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.patch_stdout import patch_stdout
 
-        session: PromptSession[str] = PromptSession()
+        from everloop.cli.client.prompts import PressedError
+
+        session, line = PromptSession[str](), ""
         try:
             with patch_stdout(raw=True):  # what is printed appears above the prompt
                 while True:
-                    line = await session.prompt_async(
-                        lambda: f"{self._agent or 'you'}> ", handle_sigint=False
-                    )
-                    await self.take(line.strip())
-        except (KeyboardInterrupt, EOFError):
+                    if self._asked.is_set():
+                        await self.answer()
+                    line, is_whole = await self._read(session, line)
+                    if is_whole and self._question and not line.startswith("/"):
+                        self._asked.set()  # it was left open: the line waits until it is answered
+                    elif is_whole:
+                        await self.take(line.strip())
+                        line = ""
+        except (KeyboardInterrupt, EOFError, PressedError):
             os.kill(os.getpid(), signal.SIGINT)
         finally:
             await self.close()
+
+    async def _read(self, session: "PromptSession[str]", begun: str) -> tuple[str, bool]:
+        """Return a line, and whether it is whole: a question that comes meanwhile is asked first."""
+        asked = asyncio.ensure_future(self._asked.wait())
+        reading = asyncio.ensure_future(
+            session.prompt_async(lambda: f"{self._agent or 'you'}> ", default=begun, handle_sigint=False)
+        )
+        try:
+            await asyncio.wait((reading, asked), return_when=asyncio.FIRST_COMPLETED)
+            if not self._asked.is_set():
+                return await reading, True
+            return (await reading if reading.done() else session.default_buffer.text), False
+        finally:
+            session.app.erase_when_done = True
+            for each in (asked, reading):
+                each.cancel()
+            await asyncio.gather(asked, reading, return_exceptions=True)
+            session.app.erase_when_done = False
 
     async def wait(self) -> None:
         """Wait until the agent has answered, or asks something."""
@@ -82,6 +117,7 @@ class Talk:
                 await self._change_agent(rest.strip())
             elif command == "/new":
                 self._context = self._task = ""
+                self._drop_question()
                 self._show("  a new conversation", "dim")
             elif command.startswith("/"):
                 self._show(f"  {HELP}", "dim")
@@ -91,25 +127,57 @@ class Talk:
             self._print_error(error)
 
     async def _say(self, text: str) -> None:
+        from everloop.client.content import NO_ANSWER
+
         if self._following and not self._following.done():
-            await self._client.send(text, task_id=self._task, detach=True)
+            await self._client.send(text, task_id=self._task, metadata=NO_ANSWER, detach=True)
+        else:
+            if self._is_unknown:
+                await self._client.close()
+                self._client = self._client_of(self._agent)
+            self._follow(self._client.stream(text, context_id=self._context))
+
+    async def answer(self) -> None:
+        """Let somebody answer what the task asks; what is left open is asked again by the next line."""
+        from everloop.cli.client.prompts import LeftError
+        from everloop.cli.client.turns import ask_while_open
+        from everloop.client import ClientError
+
+        self._asked.clear()
+        question = self._question
+        if not question:
             return
-        if self._is_unknown:
-            await self._client.close()
-            self._client = self._client_of(self._agent)
-        self._following = asyncio.create_task(self._follow(text, self._task))
-
-    async def _follow(self, text: str, task_id: str) -> None:
-        from everloop.client import ClientError, Done
-
-        content = _content(text, self._question) if task_id else text
-        stream = self._client.stream(content, context_id=self._context, task_id=task_id)
         try:
-            async with aclosing(stream) as events:
-                async for event in events:
+            answer = await (self._ask or ask_while_open)(self._client, self._task, question, self._say_line)
+        except LeftError:
+            self._show("  it waits: press Enter to answer it, /new leaves it", "dim")
+        except ClientError as error:
+            self._print_error(error)
+        else:
+            self._question = None
+            said = answer and self._client.stream(
+                answer.content, task_id=self._task, question_id=answer.question_id
+            )
+            self._follow(said or self._client.watch(self._task))
+
+    def _say_line(self, line: str, style: str = "", *, indent: int = 0, breaks: bool = True) -> None:
+        self._show(" " * indent + line, style)
+
+    def _follow(self, events: "AsyncGenerator[Event]") -> None:
+        self._following = asyncio.create_task(self._shown(events))
+
+    async def _shown(self, events: "AsyncGenerator[Event]") -> None:
+        from everloop.client import ClientError, Done, Question
+
+        try:
+            async with aclosing(events) as coming:
+                async for event in coming:
                     self._task = event.task_id or self._task
                     if isinstance(event, Done):
                         self._print(event.result)
+                    elif isinstance(event, Question):  # who watches a task gets no end of its turn
+                        self._print(await self._client.task(self._task))
+                        return
         except ClientError as error:
             self._task = ""
             self._print_error(error)
@@ -135,11 +203,18 @@ class Talk:
             self._show(f"✗ {result.state}: {result.error}", "red")
         for artifact in result.artifacts:
             self._show(f"  artifact {artifact.id}: see the console", "dim")
-        self._question = next(iter(result.questions), None)
-        if question := self._question:
-            for line in f"? {question.text}".splitlines():
-                self._show(line, "bold yellow")
-            self._show(f"  {_wanted(question)}", "dim")
+        from everloop.cli.client.questions import OWNER
+
+        self._question = next((one for one in result.questions if one.approvers == OWNER), None)
+        if self._question:
+            self._asked.set()
+        for other in result.questions[: not self._question]:
+            self._show(f"? {other.text.splitlines()[0]}", "bold yellow")
+            self._show(f"  this waits for somebody with the scope {other.approvers}", "dim")
+
+    def _drop_question(self) -> None:
+        self._question = None
+        self._asked.clear()
 
     async def _change_agent(self, agent: str) -> None:
         known = [each.id for each in await self._client.agents()]
@@ -148,32 +223,10 @@ class Talk:
             return
         await self._client.close()
         self._client, self._agent, self._task = self._client_of(agent), agent, ""
+        self._drop_question()
 
     def _client_of(self, agent: str) -> "Client":
         from everloop.client import Client
 
         key, token = (os.environ.get(name, "") for name in ("EVERLOOP_API_KEY", "EVERLOOP_TOKEN"))
         return Client(self._url, agent=agent or None, api_key=key, token=token, reconnect=RECONNECT)
-
-
-def _content(text: str, question: "Question | None") -> "Content":
-    """Return an answer: data, where the question wants data and the text is some."""
-    from everloop.client import Part
-
-    if question and question.kind == "data":
-        with suppress(ValueError):
-            return Part(data=json.loads(text))
-    return text
-
-
-def _wanted(question: "Question") -> str:
-    """Return what can be answered to a question."""
-    if question.options:
-        return f"answer with one of: {', '.join(map(str, question.options))}"
-    if question.kind == "confirmation":
-        return "answer yes or no"
-    if question.kind == "data":
-        return f"answer with JSON that fits {json.dumps(question.json_schema, ensure_ascii=False)}"
-    if question.kind == "auth":
-        return "answer with `secret: …`"
-    return "answer with a text"

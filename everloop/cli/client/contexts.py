@@ -150,13 +150,17 @@ def delete_for_good(
 
 
 def _make_sure(what: str) -> None:
-    from everloop.cli.client.prompts import LeftError, PressedError, choose, is_interactive
+    from everloop.cli.client.prompts import LeftError, PressedError, choose, is_interactive, settle
 
     if not is_interactive():
         raise misused(f"to delete {what} takes --yes where nobody can be asked")
-    options = [(False, "no"), (True, "yes, delete it for good")]
+
+    async def is_wanted() -> bool:
+        await settle()
+        return await choose([(False, "no"), (True, "yes, delete it for good")], title=f"Delete {what}?")
+
     try:
-        said = asyncio.run(choose(options, title=f"Delete {what}?"))
+        said = asyncio.run(is_wanted())
     except (LeftError, PressedError):
         said = False
     if not said:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everloop.cli.client.prompts import LeftError, PressedError, ask_text, choose
+from everloop.cli.client.prompts import LeftError, PressedError, ask_text, choose, settle
 from everloop.cli.client.screen import Screen, described
 from everloop.cli.output import misused, option_of
 from everloop.client import Artifact, ExtensionMissingError, InvalidError, Part
@@ -95,10 +95,11 @@ async def offer_artifacts(  # noqa: PLR0913 -- all have names
 async def _asked_folder(made: list[Artifact], screen: Screen) -> Path | None:
     title = f"Save {described(made[0])}?" if len(made) == 1 else f"Save {len(made)} artifacts?"
     try:
+        await settle()
         said = await choose(
-            [("no", "no"), ("here", "in this folder"), ("other", "in another folder")], title=title
+            [(False, "no"), (True, "in this folder"), ("other", "in another folder")], title=title
         )
-        if said == "no":
+        if said is False:
             return None
         return Path(await ask_text("  folder: ")) if said == "other" else Path()
     except (LeftError, PressedError):
@@ -156,7 +157,7 @@ def free_path(folder: Path, name: str, kept: Collection[Path] | None = None) -> 
 
     `kept` is what may not be overwritten; None: all that is there.
     """
-    name = Path(name.replace("\\", "/")).name.lstrip(".") or "artifact"
+    name = "".join(filter(str.isprintable, Path(name.replace("\\", "/")).name)).lstrip(".") or "artifact"
     path, number = folder / name, 2
     while path.exists() if kept is None else path in kept:
         path = folder / f"{Path(name).stem}-{number}{Path(name).suffix}"

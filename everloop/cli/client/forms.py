@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from everloop.cli.client.prompts import FIRST, ask_text, choose
+from everloop.cli.client.prompts import UNCHOSEN, ask_text, choose
 from everloop.cli.client.screen import one_line
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
 
@@ -118,7 +118,9 @@ class Form:
 
     async def _taken(self, name: str, schema: Schema, options: list[tuple[object, str]]) -> object:
         self._describe(schema)
-        value = await choose(options, title=f"  {name}" if name else "", default=schema.get("default", FIRST))
+        value = await choose(
+            options, title=f"  {name}" if name else "", default=schema.get("default", UNCHOSEN)
+        )
         label = next(label for one, label in options if one is value)
         self._say(f"  {name or 'answer'}: {label}")
         return value

@@ -1,8 +1,12 @@
-"""What asks somebody at the terminal: a choice by arrow keys, a text, a secret.
+"""What asks somebody at the terminal: a choice, a text, a secret.
+
+Nothing is chosen by mistake: what was typed before the question was there counts for nothing, what is pasted
+chooses nothing, and no single key decides.
 
 Ctrl-C in each of them raises `PressedError`, Ctrl-D `LeftError`: the question stays as it is.
 """
 
+import asyncio
 import stat
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -16,19 +20,32 @@ from prompt_toolkit.completion import Completer
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.output.defaults import create_output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.validation import Validator
 
+from everloop.runtime.printable import printable
+from everloop.workflows.contract.questions import begins_yes_or_no, read_yes_or_no
+
 T = TypeVar("T")
 
-STYLE = Style.from_dict({"chosen": "bold", "mark": "bold ansicyan", "hint": "ansibrightblack"})
+STYLE = Style.from_dict(
+    {"chosen": "bold", "mark": "bold ansicyan", "hint": "ansibrightblack", "problem": "ansiyellow"}
+)
 
-LAST_NUMBER = 9
+QUIET = 0.5
+"""Seconds without a key before a question takes an answer: until then keys are meant for something else."""
 
-FIRST = object()
-"""No option is chosen yet but the first one."""
+PASTED = 0.05
+"""Seconds between keys; an Enter that comes sooner was not pressed by somebody who saw the key before."""
+
+_KEYS = [key.value for key in Keys if not key.value.startswith("<")]
+"""Those that write nothing."""
+
+UNCHOSEN = object()
+"""No option is chosen yet."""
 
 NOT_EMPTY = Validator.from_callable(
     lambda text: bool(text.strip()),
@@ -48,6 +65,9 @@ class PressedError(Exception):
 @contextmanager
 def at_terminal() -> Generator[None]:
     """Let prompts of this block be shown on the terminal, also where stdout goes elsewhere."""
+    if sys.stdout.isatty():
+        yield  # by what is there already, which may be a prompt that lines are printed above
+        return
     with create_app_session(output=create_output(always_prefer_tty=True)):
         yield
 
@@ -57,25 +77,64 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())
 
 
-async def choose(options: Sequence[tuple[T, str]], *, title: str = "", default: object = FIRST) -> T:
-    """Return which of the options somebody takes: by arrow keys and Enter, or by its number.
+async def settle() -> None:
+    """Drop what is typed until no key has come for half a second.
 
+    So what was written for something else, or before the question was there, answers nothing.
+    """
+    loop, keys = asyncio.get_running_loop(), KeyBindings()
+    _add_ways_out(keys)
+    waiting = Application[None](layout=Layout(Window(height=0)), key_bindings=keys, erase_when_done=True)
+    done = loop.call_later(QUIET, waiting.exit)
+
+    def wait_longer(_: object) -> None:
+        nonlocal done
+        done.cancel()
+        done = loop.call_later(QUIET, waiting.exit)
+
+    waiting.key_processor.before_key_press += wait_longer
+    with at_terminal():
+        try:
+            await waiting.run_async(handle_sigint=False)
+        finally:
+            done.cancel()
+
+
+def _add_ways_out(keys: KeyBindings) -> None:
+    _on(keys, "c-c", lambda event: event.app.exit(exception=PressedError()))
+    _on(keys, "c-d", lambda event: event.app.exit(exception=LeftError()))
+
+
+def _on(keys: KeyBindings, key: str, handler: Callable[[KeyPressEvent], None]) -> None:
+    keys.add(key)(handler)
+
+
+async def choose(options: Sequence[tuple[T, str]], *, title: str = "", default: object = UNCHOSEN) -> T:
+    """Return which of the options somebody takes: by its number, its words or arrow keys, and Enter.
+
+    The words for yes and no that agents take (`read_yes_or_no`) choose an option that is True or False.
     Nothing of it stays on the screen.
     """
     with at_terminal():
-        place = next((place for place, (value, _) in enumerate(options) if value == default), 0)
-        chosen = await _Choice(title, [label for _, label in options], place).ask()
-    return options[chosen][0]
+        return options[await _Choice(title, options, default).ask()][0]
 
 
 class _Choice:
-    """One of several lines."""
+    """One of several lines. What is typed is shown, and the line that Enter would take."""
 
-    def __init__(self, title: str, labels: Sequence[str], place: int) -> None:
-        self._title = title
-        self._labels = labels
-        self._place = place
-        self._is_numbered = len(labels) <= LAST_NUMBER
+    def __init__(self, title: str, options: Sequence[tuple[object, str]], default: object) -> None:
+        self._title = printable(title)
+        self._labels = [printable(label) for _, label in options]
+        has_digits = any(label.strip().isdigit() for label in self._labels)
+        self._numbers = [] if has_digits else [str(place + 1) for place in range(len(options))]
+        values = [value for value, _ in options]
+        self._verdicts = {place: value for place, value in enumerate(values) if isinstance(value, bool)}
+        self._default = values.index(default) if default in values else None
+        self._place = self._default
+        """By arrow keys."""
+        self._typed = ""
+        self._problem = ""
+        self._changed_at = 0.0
 
     async def ask(self) -> int:
         text = FormattedTextControl(self._shown, focusable=True, show_cursor=False)
@@ -85,33 +144,88 @@ class _Choice:
         )
         return await application.run_async(handle_sigint=False)
 
+    @property
+    def _chosen(self) -> int | None:
+        """What Enter takes."""
+        return self._read(self._typed) if self._typed else self._place
+
+    def _read(self, typed: str) -> int | None:
+        """Return which line a word means."""
+        said = typed.strip().casefold()
+        for words in (self._numbers, [label.casefold() for label in self._labels]):
+            if said in words:
+                return words.index(said)
+        verdict = read_yes_or_no(typed)
+        return next((place for place, value in self._verdicts.items() if value is verdict), None)
+
+    def _begins(self, typed: str) -> bool:
+        """Whether a line can still come of what is typed."""
+        said = typed.strip().casefold()
+        words = [*self._numbers, *(label.casefold() for label in self._labels)]
+        return any(word.startswith(said) for word in words) or (
+            bool(self._verdicts) and begins_yes_or_no(typed)
+        )
+
     def _shown(self) -> FormattedText:
         fragments: list[tuple[str, str]] = [("class:mark", f"{self._title}\n")] if self._title else []
         for place, label in enumerate(self._labels):
-            style, mark = ("class:chosen", ">") if place == self._place else ("", " ")
-            number = f"{place + 1}. " if self._is_numbered else ""
+            style, mark = ("class:chosen", ">") if place == self._chosen else ("", " ")
+            number = f"{self._numbers[place]}. " if self._numbers else ""
             fragments.append((style, f"{mark} {number}{label}\n"))
-        hint = "arrow keys and Enter" + (", or the number" if self._is_numbered else "")
-        return FormattedText([*fragments, ("class:hint", hint)])
+        style, hint = ("class:problem", self._problem) if self._problem else ("class:hint", self._hint)
+        return FormattedText([*fragments, (style, f"{hint} "), ("class:chosen", printable(self._typed))])
+
+    @property
+    def _hint(self) -> str:
+        words = "yes, no" if len(self._verdicts) > 1 else "the words"
+        return f"{words}{', the number' if self._numbers else ''} or arrow keys; then Enter:"
 
     def _keys(self) -> KeyBindings:
-        handlers: dict[str, Callable[[KeyPressEvent], None]] = {
-            **dict.fromkeys(("up", "s-tab"), lambda _: self._move(-1)),
-            **dict.fromkeys(("down", "tab"), lambda _: self._move(1)),
-            "enter": lambda event: event.app.exit(result=self._place),
-            "c-c": lambda event: event.app.exit(exception=PressedError()),
-            "c-d": lambda event: event.app.exit(exception=LeftError()),
-        }
-        if self._is_numbered:
-            numbers = map(str, range(1, len(self._labels) + 1))
-            handlers |= dict.fromkeys(numbers, lambda event: event.app.exit(result=int(event.data) - 1))
         keys = KeyBindings()
+        handlers: dict[str, Callable[[KeyPressEvent], None]] = {
+            **dict.fromkeys(_KEYS, lambda event: event.app.output.bell()),
+            "<any>": self._type,
+            **dict.fromkeys(("up", "s-tab"), lambda _: self._move(-1)),
+            **dict.fromkeys(("down", "c-i"), lambda _: self._move(1)),
+            "c-h": lambda _: self._change(self._typed[:-1]),
+            "c-u": lambda _: self._change(""),
+            **dict.fromkeys(("c-m", "c-j"), self._take),
+        }
         for key, handler in handlers.items():
-            keys.add(key)(handler)
+            _on(keys, key, handler)
+        _on(keys, Keys.BracketedPaste, lambda event: self._refuse(event, "what is pasted chooses nothing"))
+        _add_ways_out(keys)
         return keys
 
+    def _type(self, event: KeyPressEvent) -> None:
+        self._change(self._typed + event.data)
+        if not self._begins(self._typed):
+            event.app.output.bell()
+
     def _move(self, by: int) -> None:
-        self._place = (self._place + by) % len(self._labels)
+        start = self._chosen
+        if start is None:
+            start = -1 if by > 0 else 0
+        self._change("")
+        self._place = (start + by) % len(self._labels)
+
+    def _change(self, typed: str) -> None:
+        """Take what is typed in place of what arrow keys chose."""
+        self._typed, self._place, self._problem = typed, self._default, ""
+        self._changed_at = asyncio.get_running_loop().time()
+
+    def _take(self, event: KeyPressEvent) -> None:
+        if asyncio.get_running_loop().time() - self._changed_at < PASTED:
+            self._refuse(event, "that came too fast to be typed: type it again")
+        elif self._chosen is None:
+            self._refuse(event, f"nothing is chosen yet. {self._hint[0].upper()}{self._hint[1:]}")
+        else:
+            event.app.exit(result=self._chosen)
+
+    def _refuse(self, event: KeyPressEvent, problem: str) -> None:
+        event.app.output.bell()
+        self._change("")
+        self._problem = problem
 
 
 async def ask_text(  # noqa: PLR0913 -- all have names and defaults
@@ -131,11 +245,11 @@ async def ask_text(  # noqa: PLR0913 -- all have names and defaults
     try:
         with at_terminal():
             return await session.prompt_async(
-                FormattedText([("class:mark", mark)]),
+                FormattedText([("class:mark", printable(mark))]),
                 is_password=is_secret,
                 validator=validator,
                 validate_while_typing=False,
-                placeholder=FormattedText([("class:hint", hint)]),
+                placeholder=FormattedText([("class:hint", printable(hint))]),
                 multiline=lines,
                 key_bindings=_new_line() if lines else None,
                 prompt_continuation="  ",

@@ -1,22 +1,25 @@
 """Questions of a task, answered where they are shown; where nobody can be asked, the command that answers."""
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everloop.cli.client.forms import Form
-from everloop.cli.client.prompts import NOT_EMPTY, LeftError, ask_text, choose
-from everloop.cli.client.screen import Screen, clean
+from everloop.cli.client.forms import Form, Say
+from everloop.cli.client.prompts import NOT_EMPTY, LeftError, ask_text, choose, settle
 from everloop.cli.output import CommandError, option_of
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from everloop.client import Question, Result
+    from everloop.client import Content, Question, Result
 
 OWNER = "owner"
+
+_BLANK_LINES = re.compile(r"\n[ \t]*(\n[ \t]*)+")
+"""Many of them would push what is above them out of sight."""
 
 
 @dataclass(frozen=True)
@@ -28,39 +31,58 @@ class Answer:
     label: str
     """In words; of a secret not what it is."""
 
+    @property
+    def content(self) -> "Content":
+        """What a message says that gives it."""
+        from everloop.client import Part
 
-def show_question(question: "Question", screen: Screen) -> None:
-    """Show what a task asks."""
-    first, *rest = clean(question.text).strip().split("\n") or [""]
-    screen.say("")
-    screen.say(f"? {first}", "bold yellow")
+        return self.value if isinstance(self.value, str) else Part(data=self.value)
+
+
+def show_question(question: "Question", say: Say) -> None:
+    """Show what a task asks, with all arguments of the call that runs after a yes.
+
+    `say` escapes what cannot be seen.
+    """
+    first, *rest = _BLANK_LINES.sub("\n\n", question.text.strip()).split("\n")
+    say("")
+    say(f"? {first}", "bold yellow")
+    is_prose = question.purpose == "input"  # the text of all others ends with the arguments
     for line in rest:
-        screen.say(line, indent=2)
-    if question.tool and question.purpose == "input":
-        screen.say(f"asked by {question.tool}", "dim", indent=2)
+        say(line, indent=2, breaks=is_prose)
+    if question.tool and is_prose:
+        say(f"asked by {question.tool}", "dim", indent=2)
+        if question.arguments:
+            _show_json(question.arguments, say)
 
 
-async def ask_question(question: "Question", screen: Screen) -> Answer:
+def _show_json(value: "JsonValue", say: Say) -> None:
+    for line in json.dumps(value, indent=2, ensure_ascii=False).split("\n"):
+        say(line, indent=2, breaks=False)
+
+
+async def ask_question(question: "Question", say: Say) -> Answer:
     """Ask somebody at the terminal, and return the answer.
 
     Raises:
         LeftError: not now.
         PressedError: Ctrl-C.
     """
-    answer = await _ASK.get(question.kind, _ask_clarification)(question, screen)
-    screen.say(f"  > {answer.label}", "cyan")
+    await settle()
+    answer = await _ASK.get(question.kind, _ask_clarification)(question, say)
+    say(f"  > {answer.label}", "cyan")
     return answer
 
 
-async def _ask_confirmation(question: "Question", screen: Screen) -> Answer:
-    said = await choose([("yes", "yes"), ("no", "no"), ("why", "no, and say why"), ("later", "decide later")])
+async def _ask_confirmation(question: "Question", _: Say) -> Answer:
+    said = await choose([(True, "yes"), (False, "no"), ("why", "no, and say why"), ("later", "decide later")])
     if said == "later":
         raise LeftError
     note = await ask_text("  why: ") if said == "why" else ""
-    return _verdict(question, approved=said == "yes", note=note)
+    return _verdict(question, approved=said is True, note=note)
 
 
-async def _ask_selection(question: "Question", screen: Screen) -> Answer:
+async def _ask_selection(question: "Question", _: Say) -> Answer:
     options: list[tuple[str | None, str]] = [(each, each) for each in question.options]
     said = await choose([*options, (None, "answer later")])
     if said is None:
@@ -68,31 +90,32 @@ async def _ask_selection(question: "Question", screen: Screen) -> Answer:
     return Answer(question.id, said, said)
 
 
-async def _ask_clarification(question: "Question", screen: Screen) -> Answer:
+async def _ask_clarification(question: "Question", _: Say) -> Answer:
     hint = "Enter sends, Alt-Enter: a new line, Ctrl-D: later"
     text = await ask_text("> ", validator=NOT_EMPTY, hint=hint, lines=True)
     return Answer(question.id, text, text)
 
 
-async def _ask_secret(question: "Question", screen: Screen) -> Answer:
+async def _ask_secret(question: "Question", _: Say) -> Answer:
     hint = "it is not shown; Ctrl-D: later"
     secret = await ask_text("> ", validator=NOT_EMPTY, hint=hint, is_secret=True)
     return Answer(question.id, secret, "(a secret)")
 
 
-async def _ask_data(question: "Question", screen: Screen) -> Answer:
-    screen.say("Ctrl-D: later", "dim", indent=2)
+async def _ask_data(question: "Question", say: Say) -> Answer:
+    say("Ctrl-D: later", "dim", indent=2)
     while True:
-        value = await Form(question.json_schema, screen.say).fill()
-        screen.say(json.dumps(value, indent=2, ensure_ascii=False), indent=2)
+        value = await Form(question.json_schema, say).fill()
+        _show_json(value, say)
+        await settle()
         said = await choose(
-            [("send", "send it"), ("again", "fill it in again"), ("no", "reject"), ("later", "answer later")]
+            [(True, "send it"), ("again", "fill it in again"), (False, "reject"), ("later", "answer later")]
         )
         if said == "later":
             raise LeftError
-        if said == "no":
+        if said is False:
             return _verdict(question, approved=False, note="")
-        if said == "send":
+        if said is True:
             return Answer(question.id, value, "sent")
 
 

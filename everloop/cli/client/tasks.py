@@ -26,6 +26,7 @@ from everloop.cli.client.calls import (
 )
 from everloop.cli.client.contexts import Yes, delete_for_good
 from everloop.cli.output import (
+    INTERRUPTED,
     NOTHING,
     AsJson,
     CommandError,
@@ -40,7 +41,8 @@ from everloop.cli.output import (
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from everloop.client import Client, Decision, Event, Result, UsageReport
+    from everloop.cli.client.questions import Answer
+    from everloop.client import Client, Decision, Event, Question, Result, UsageReport
 
 HEAD = ("TASK", "STATE", "UPDATED", "CONTEXT")
 
@@ -181,6 +183,8 @@ def answer(  # noqa: PLR0913 -- each is an option
     said = _value(value, data)
     if said is None:
         watch(task, as_json=as_json, profile=profile)
+    if not (question or as_json):
+        said, question = asked(lambda client: _seen(client, task, said), profile, task_id=task)
     _give(task, said, question, profile, detach=detach, as_json=as_json)
 
 
@@ -237,36 +241,85 @@ def approve(  # noqa: PLR0913 -- each is an option
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
-    """Let a call run that waits for a yes, of your task or, with a scope that approves, of somebody's."""
-    decided = ask(lambda gateway: _decide(gateway, task, question, note, approved=not no), profile)
+    """Let a call run that waits for a yes, of your task or, with a scope that approves, of somebody's.
+
+    At a terminal the call is shown first, unless --question names it.
+    """
+    verdict: dict[str, JsonValue] = {"approved": not no, "note": note}
+    is_sure = bool(question or no or as_json)
+    decided = ask(lambda gateway: _decide(gateway, task, question, verdict, is_sure=is_sure), profile)
     if decided and as_json:
         print_json(decided)
         return
     if decided:
-        print_line(f"{'rejected' if no else 'approved'} {decided.question} of {task}")
+        print_line(f"{'approved' if decided.approved else 'rejected'} {decided.question} of {task}")
         return
-    verdict: JsonValue = {"approved": not no, "note": note}
-    _give(task, verdict, question, profile, detach=detach, as_json=as_json)
+    if not is_sure:
+        said, question = asked(lambda client: _seen(client, task, verdict), profile, task_id=task)
+    else:
+        said = verdict
+    _give(task, said, question, profile, detach=detach, as_json=as_json)
+
+
+async def _seen(client: "Client", task: str, said: "JsonValue") -> "tuple[JsonValue, str]":
+    """Return an answer to the oldest question, and its id; at a terminal a yes or no is asked for again.
+
+    Since somebody read what the task asks, it may ask something else.
+    """
+    from everloop.cli.client.prompts import is_interactive
+    from everloop.cli.client.questions import OWNER
+
+    if not is_interactive():
+        return said, ""
+    asked_here = [one for one in (await client.task(task)).questions if one.approvers == OWNER]
+    if not asked_here or asked_here[0].kind != "confirmation":
+        return said, asked_here[0].id if asked_here else ""
+    answer = await _ask_here(asked_here[0])
+    return answer.value, answer.question_id
+
+
+async def _ask_here(question: "Question") -> "Answer":
+    """Show a question, and return what somebody says to it.
+
+    Raises:
+        CommandError: nothing.
+    """
+    from everloop.cli.client.prompts import LeftError, PressedError
+    from everloop.cli.client.questions import ask_question, show_question
+    from everloop.cli.client.screen import Screen
+
+    say = Screen().say
+    show_question(question, say)
+    try:
+        return await ask_question(question, say)
+    except (LeftError, PressedError):
+        raise CommandError("nothing was answered; the question stays open", INTERRUPTED) from None
 
 
 async def _decide(
-    gateway: Gateway, task: str, question: str, note: str, *, approved: bool
+    gateway: Gateway, task: str, question: str, verdict: "dict[str, JsonValue]", *, is_sure: bool
 ) -> "Decision | None":
     """Answer in the owner's place, if it is for the caller's scopes; return what was said, None if it is not.
 
     Raises:
         CommandError: the task is somebody else's, and asks the caller nothing.
     """
-    from everloop.client import ExtensionMissingError, ForbiddenError, NotFoundError
+    from everloop.cli.client.prompts import is_interactive
+    from everloop.client import ExtensionMissingError, ForbiddenError, NotFoundError, Question
 
     async with await gateway.client_of(task) as client:
         try:
             waiting = [each async for each in client.approvals() if each.task_id == task]
         except (ExtensionMissingError, ForbiddenError):
             return None
-        asked_for = next((one.question_id for one in waiting if question in {"", one.question_id}), "")
-        if asked_for:
-            return await client.decide(task, asked_for, approved=approved, note=note)
+        if asks_us := next((one for one in waiting if question in {"", one.question_id}), None):
+            if not is_sure and is_interactive():
+                shown = Question(
+                    id=asks_us.question_id, kind="confirmation", text=asks_us.text, purpose="approval"
+                )
+                verdict = cast("dict[str, JsonValue]", (await _ask_here(shown)).value)
+            said, note = bool(verdict["approved"]), str(verdict["note"])
+            return await client.decide(task, asks_us.question_id, approved=said, note=note)
         try:
             await client.task(task)
         except (ForbiddenError, NotFoundError):

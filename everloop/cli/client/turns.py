@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everloop.cli.client.files import offer_artifacts
+from everloop.cli.client.forms import Say
 from everloop.cli.client.prompts import LeftError, PressedError, is_interactive
 from everloop.cli.client.questions import (
     OWNER,
@@ -27,7 +28,6 @@ from everloop.client import (
     Done,
     Event,
     InvalidError,
-    Part,
     Question,
     Result,
     StatusChanged,
@@ -142,8 +142,9 @@ class Turn:
                 except LeftError:
                     return result
                 if answer:
-                    said = answer.value if isinstance(answer.value, str) else Part(data=answer.value)
-                    events = self._client.stream(said, task_id=result.id, question_id=answer.question_id)
+                    events = self._client.stream(
+                        answer.content, task_id=result.id, question_id=answer.question_id
+                    )
                     break
                 result = await self._client.task(result.id)
             else:
@@ -187,66 +188,86 @@ class Turn:
         self._screen.pause()
         if question is None:
             return await self._wait_for_others(result)
-        question = await self._in_order(question)
-        show_question(question, self._screen)
         if not self._asks:
+            question = await _in_order(self._client, result.id, question)
+            show_question(question, self._screen.say)
             self._screen.say(answering_command(question, result.id, self._profile), indent=2, breaks=False)
             raise LeftError
-        asking = asyncio.ensure_future(ask_question(question, self._screen))
-        answered = asyncio.ensure_future(self._until_answered(question))
-        try:
-            await asyncio.wait({asking, answered}, return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                return asking.result()
-            self._screen.say("  it is answered already", "dim")
-            return None
-        finally:
-            for each in (asking, answered):
-                each.cancel()
-            await asyncio.gather(asking, answered, return_exceptions=True)
-
-    async def _in_order(self, question: Question) -> Question:
-        """Return a question whose form has its fields in the order of its author: A2A's data have none."""
-        with suppress(ClientError):
-            if question.kind == "data":
-                async with aclosing(self._client.questions()) as waiting:
-                    async for each in waiting:
-                        if each.question_id == question.id and each.task_id == self.task_id:
-                            return replace(question, json_schema=each.answer_schema)
-        return question
+        return await ask_while_open(self._client, result.id, question, self._screen.say)
 
     async def _wait_for_others(self, result: Result) -> None:
         """Let somebody answer who is not the owner: the caller, who may have that scope, too, or another."""
         question = result.questions[0]
-        show_question(question, self._screen)
-        self._screen.say(f"  this waits for somebody with the scope {question.approvers}", "dim")
-        if not self._asks:
-            raise LeftError
-        if not await self._may_decide(question):
-            await self._until_answered(question)
+        if not (self._asks and await self._may_decide(question)):
+            show_question(question, self._screen.say)
+            self._screen.say(f"  this waits for somebody with the scope {question.approvers}", "dim")
+            if not self._asks:
+                raise LeftError
+            await _closed(self._client, result.id, question)
             return
-        answer = await ask_question(question, self._screen)
-        said = answer.value if isinstance(answer.value, dict) else {}
-        await self._client.decide(
-            result.id, question.id, approved=bool(said.get("approved")), note=str(said.get("note", ""))
-        )
+        if answer := await ask_while_open(self._client, result.id, question, self._screen.say):
+            said = answer.value if isinstance(answer.value, dict) else {}
+            await self._client.decide(
+                result.id, question.id, approved=bool(said.get("approved")), note=str(said.get("note", ""))
+            )
 
     async def _may_decide(self, question: Question) -> bool:
         with suppress(ClientError):
             return question.id in {each.question_id async for each in self._client.approvals()}
         return False
 
-    async def _until_answered(self, question: Question) -> None:
-        """Wait until a question is open no more; for ever if that cannot be found out."""
-        with suppress(ClientError):
-            async with aclosing(self._client.watch(self.task_id)) as events:
-                async for event in events:
-                    if not isinstance(event, StatusChanged | Done):
-                        continue
-                    now = event.result if isinstance(event, Done) else await self._client.task(self.task_id)
-                    if question.id not in {one.id for one in now.questions}:
-                        return
-        await asyncio.Event().wait()
+
+async def ask_while_open(client: Client, task_id: str, question: Question, say: Say) -> Answer | None:
+    """Show a question, and return what somebody says to it; None if it is answered, or changed, meanwhile.
+
+    Raises:
+        LeftError: not now.
+        PressedError: Ctrl-C.
+    """
+    show_question(question, say)
+    asking = asyncio.ensure_future(ask_question(await _in_order(client, task_id, question), say))
+    closed = asyncio.ensure_future(_closed(client, task_id, question))
+    try:
+        await asyncio.wait({asking, closed}, return_when=asyncio.FIRST_COMPLETED)
+        if asking.done():
+            answer = asking.result()
+            if _is_open(question, await client.task(task_id)):
+                return answer
+        say("  it has been answered, or has changed", "yellow")
+        return None
+    finally:
+        for each in (asking, closed):
+            each.cancel()
+        await asyncio.gather(asking, closed, return_exceptions=True)
+
+
+async def _in_order(client: Client, task_id: str, question: Question) -> Question:
+    """Return a question whose form has its fields in the order of its author: A2A's data have none."""
+    with suppress(ClientError):
+        if question.kind == "data":
+            async with aclosing(client.questions()) as waiting:
+                async for each in waiting:
+                    if each.question_id == question.id and each.task_id == task_id:
+                        return replace(question, json_schema=each.answer_schema)
+    return question
+
+
+async def _closed(client: Client, task_id: str, question: Question) -> None:
+    """Wait until a question is open no more as it was; for ever if that cannot be found out."""
+    with suppress(ClientError):
+        async with aclosing(client.watch(task_id)) as events:
+            async for event in events:
+                if not isinstance(event, StatusChanged | Done):
+                    continue
+                now = event.result if isinstance(event, Done) else await client.task(task_id)
+                if not _is_open(question, now):
+                    return
+    await asyncio.Event().wait()
+
+
+def _is_open(question: Question, task: Result) -> bool:
+    """Whether a task asks this very question: a name, or none, could stand for another one by now."""
+    return any(replace(one, at=question.at) == question for one in task.questions)
 
 
 class _Presses:

@@ -325,6 +325,11 @@ def read_yes_or_no(text: str) -> bool | None:
     return _MEANINGS.get(_bare(text))
 
 
+def begins_yes_or_no(text: str) -> bool:
+    """Whether a bare yes or no can still come of a text that somebody types."""
+    return any(word.startswith(_bare(text)) for word in _MEANINGS)
+
+
 def _bare(text: str) -> str:
     """Return words without their case, what stands around them, and the ways to write the same letter."""
     words = unicodedata.normalize("NFKC", text).casefold().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")

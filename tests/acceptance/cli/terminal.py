@@ -23,7 +23,7 @@ ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[a-zA-Z]|\][^\x07]*\x07|[=>])")
 OURS = ("EVERLOOP_", "TEMPORAL_", "NO_COLOR", "COLUMNS", "LINES")
 TIMEOUT = 60.0
 
-ENTER, DOWN, CTRL_C, CTRL_D, ALT_ENTER = "\r", "\x1b[B", "\x03", "\x04", "\x1b\r"
+ENTER, DOWN, UP, CTRL_C, CTRL_D, ALT_ENTER = "\r", "\x1b[B", "\x1b[A", "\x03", "\x04", "\x1b\r"
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class Shell:
 
     @asynccontextmanager
     async def terminal(
-        self, *arguments: str, columns: int = 80, **variables: str
+        self, *arguments: str, columns: int = 80, command: Sequence[str] = COMMAND, **variables: str
     ) -> "AsyncGenerator[Terminal]":
         """Run a command in a terminal; it is killed if it is still there at the end."""
         master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        process = self._start((*COMMAND, *arguments), {**self.environment, **variables}, slave)
+        process = self._start((*command, *arguments), {**self.environment, **variables}, slave)
         terminal = Terminal(master, process)
         try:
             yield terminal
@@ -147,8 +147,17 @@ class Terminal:
         self._seen = place + len(words) if place >= 0 else len(self.raw)
 
     def type(self, keys: str) -> None:
-        """Press keys."""
+        """Press keys, all at once, as what is pasted comes."""
         os.write(self._master, keys.encode())
+
+    async def press(self, *keys: str) -> None:
+        """Press keys one after another, each when the terminal has shown something for the one before."""
+        for key in keys:
+            shown = len(self.raw)
+            self.type(key)
+            async with asyncio.timeout(TIMEOUT):
+                await until(lambda: len(self.raw) > shown)  # noqa: B023 -- it is waited for here
+            await asyncio.sleep(0.1)  # what comes sooner counts as pasted
 
     async def ended(self) -> int:
         """Wait until the command has ended, and return its exit code."""

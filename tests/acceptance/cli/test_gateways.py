@@ -10,7 +10,7 @@ import pytest
 
 from everloop.gateway.auth.scopes import APPROVE, READ, WRITE
 from everloop.local.servers import LOOPBACK, free_port
-from tests.acceptance.cli.terminal import Ran, Shell
+from tests.acceptance.cli.terminal import CTRL_D, Ran, Shell
 from tests.support.rigs.deployment import Service
 from tests.support.rigs.people import call
 from tests.support.seeded_secrets import seed_secret
@@ -77,6 +77,11 @@ async def test_an_approver_lets_a_call_of_somebody_else_run(service: Service, tm
 
     by_ann, by_eve, too_late = await approve("ann"), await approve("eve"), await approve("boss")
     renewed.write_text(tokens["boss"])
+    async with shell.terminal("tasks", "approve", task, "--profile", "boss") as terminal:
+        await terminal.until('"amount": 5')
+        await terminal.until("arrow keys")
+        terminal.type(CTRL_D)
+        assert await terminal.ended() == 130
     approved, again = await approve("boss", "--json"), await approve("boss")
     done = await shell.run("tasks", "watch", task, "--profile", "ann")
     gateway.process.stop()

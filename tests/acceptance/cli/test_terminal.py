@@ -17,20 +17,20 @@ from tests.support.servers.scripted_openai import Reply, tool_call
 COLOUR = re.compile(r"\x1b\[[0-9;]*(3[0-7]|9[0-7]|38;5)[0-9;]*m")
 
 
-async def test_an_approval_is_given_by_an_arrow_key(service: Service, shell: Shell, ledger: Path) -> None:
-    """The exact call is shown; the first choice says yes, the one below no, and the model reads why."""
+async def test_an_approval_is_given_by_arrow_keys(service: Service, shell: Shell, ledger: Path) -> None:
+    """The exact call is shown, and nothing is chosen yet; the model reads why somebody says no."""
     wipe = call("wipe", {"disk": "sda", "ledger": str(ledger)})
     service.script([Reply([wipe]), Reply(["Wiped."])])
     async with shell.terminal("send", "Wipe.", "--agent", "desk") as terminal:
         await terminal.until('"disk": "sda"')
         await terminal.until("arrow keys")
-        terminal.type(ENTER)
+        await terminal.press(DOWN, ENTER)
         await terminal.until("Wiped.")
         assert await terminal.ended() == 0
     service.script([Reply([wipe]), Reply(["Not wiped."])])
     async with shell.terminal("send", "Wipe.", "--agent", "desk") as terminal:
         await terminal.until("arrow keys")
-        terminal.type(DOWN + DOWN + ENTER)
+        await terminal.press(DOWN, DOWN, DOWN, ENTER)
         await terminal.until("why: ")
         terminal.type("not mine" + ENTER)
         await terminal.until("Not wiped.")
@@ -51,9 +51,11 @@ async def test_a_form_asks_field_by_field_and_says_what_does_not_fit(
         await terminal.until("adults: ")
         terminal.type("2" + ENTER)
         await terminal.until("near_window")
-        terminal.type("1")
+        await terminal.press("ja", ENTER)
         await terminal.until("send it")
-        terminal.type(ENTER)
+        await terminal.press(ENTER)
+        await terminal.until("nothing is chosen yet")
+        await terminal.press("y", ENTER)
         await terminal.until("Booked.")
         assert await terminal.ended() == 0
     assert json.loads(ledger.read_text()) == [{"adults": 2, "near_window": True}, "user"]
@@ -107,7 +109,7 @@ async def test_a_question_that_somebody_else_answers_asks_no_more(
         async with Client(service.gateway.url, agent="desk") as client:
             (waiting,) = [one async for one in client.tasks(state=TaskState.INPUT_REQUIRED, limit=1)]
             await client.approve(waiting.id)
-        await terminal.until("answered already")
+        await terminal.until("it has been answered")
         await terminal.until("Wiped.")
         assert await terminal.ended() == 0
 
@@ -119,7 +121,7 @@ async def test_an_artifact_is_offered_and_saved(service: Service, shell: Shell, 
     service.script([Reply([call("write_big", big)]), Reply(["Written."])])
     async with shell.terminal("send", "Write.", "--agent", "artifacts") as terminal:
         await terminal.until("in this folder")
-        terminal.type(DOWN + ENTER)
+        await terminal.press("yes", ENTER)
         assert await terminal.ended() == 0
     assert (tmp_path / "big.bin").stat().st_size == 2**20
 

@@ -1,6 +1,7 @@
 """What is written to agents below `everloop dev`, and what comes back."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from pydantic import JsonValue
 
 from everloop import Agent, request_input, tool, tools
 from everloop.cli.author.talk import Talk
+from everloop.cli.client.questions import Answer, show_question
+from everloop.client import Client, Question
 from everloop.testing import Reply, Script, StartApp, call
 from tests.support.servers.processes import run_everloop
 
@@ -27,11 +30,25 @@ poet = Agent(id="poet", name="Poet", description="Writes.", model=MODEL)
 
 
 class _Prompt:
-    """A prompt, and the lines that were shown."""
+    """A prompt, the lines that were shown, and somebody who answers questions."""
 
     def __init__(self, url: str) -> None:
         self.lines: list[str] = []
-        self.talk = Talk(url, lambda line, _: self.lines.append(line.strip()))
+        self.talk = Talk(url, lambda line, _: self.lines.append(line.strip()), self._ask)
+        self._value: JsonValue = None
+
+    async def _ask(
+        self, client: Client, task_id: str, question: Question, say: Callable[..., None]
+    ) -> Answer | None:
+        show_question(question, say)
+        return Answer(question.id, self._value, "")
+
+    async def answer(self, value: JsonValue) -> list[str]:
+        """Return what an answer comes to."""
+        self._value, before = value, len(self.lines)
+        await self.talk.answer()
+        await self.talk.wait()
+        return self.lines[before:]
 
     async def say(self, line: str) -> list[str]:
         """Return what a line comes to."""
@@ -42,19 +59,19 @@ class _Prompt:
 
 
 async def test_lines_belong_to_one_conversation_and_answer_what_is_asked(everloop_app: StartApp) -> None:
-    """The next line goes to the task that waits, as the value that it wants, and else begins another task."""
+    """An answer goes to the task that waits, and the next line begins another task."""
     schema: dict[str, JsonValue] = {"type": "object", "required": ["city"]}
     asks = call("request_input", kind="data", question="Which city?", schema=schema)
     script = Script(call("delete", name="all"), "It is gone.", asks, Reply("Rome.\n\nIt is."), "Yes.")
     app = await everloop_app(clerk, poet, model=script)
     prompt = _Prompt(app.url)
 
-    asked = await prompt.say("Delete it")
-    assert "delete" in asked[0]
-    assert asked[-1] == "answer yes or no"
-    assert await prompt.say("yes") == ["It is gone."]
-    assert (await prompt.say("Which?"))[0] == "? Which city?"
-    assert await prompt.say('{"city": "Rome"}') == ["Rome.", "", "It is."]
+    assert await prompt.say("Delete it") == []
+    asked = ["", "? Approve the call delete?", "{", '"name": "all"', "}"]
+    assert await prompt.answer({"approved": True}) == [*asked, "It is gone."]
+    await prompt.say("Which?")
+    answered = await prompt.answer({"city": "Rome"})
+    assert (answered[1], answered[-3:]) == ("? Which city?", ["Rome.", "", "It is."])
 
     told = await prompt.say("/agent baker")
     assert told == ["/agent ID: there are clerk, poet"]
