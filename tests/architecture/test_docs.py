@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 DOCUMENTS = [
-    Path("README.md"),
-    Path("CHANGELOG.md"),
+    *(Path(name) for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted(Path("docs").rglob("*.md")),
     *sorted(Path("examples").rglob("*.md")),
 ]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 
+AT_THE_TOP = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+
 MOST_WORDS = 32
 
 INSTEAD = {
@@ -56,7 +58,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?:])[\"”)*]*\s+(?=[^a-z\s])")
 
 def main() -> int:
     """Print what is wrong, a line for each, and return 1 if there is anything."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [*(ROOT / name for name in AT_THE_TOP), *sorted((ROOT / "docs").rglob("*.md"))]
     problems = [problem for page in pages if "adr" not in page.parts for problem in problems_of(page)]
     sys.stdout.writelines(f"{problem}\n" for problem in problems)
     return 1 if problems else 0

@@ -1,6 +1,7 @@
-"""A browser, from a package of npm's, as a machine without one has it; Playwright drives it."""
+"""Starts the browser that Playwright drives: one of npm on Linux, elsewhere the installed Chrome."""
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,15 +27,18 @@ _ARGUMENTS = (
 
 @asynccontextmanager
 async def running_browser(directory: Path) -> AsyncGenerator[Browser]:
-    """Start one; what it keeps is kept in a directory."""
-    await asyncio.to_thread(build.install)
-    # It unpacks itself below TMPDIR, which two runs on one machine must not share.
-    program = await asyncio.to_thread(
-        build.node, "--input-type=module", "--eval", _PROGRAM, TMPDIR=str(directory)
-    )
+    """Run a browser that keeps its files in `directory`."""
+    program = await asyncio.to_thread(_unpacked, directory) if sys.platform == "linux" else None
+    channel = None if program else "chrome"
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=_ARGUMENTS)
+        browser = await playwright.chromium.launch(executable_path=program, channel=channel, args=_ARGUMENTS)
         try:
             yield browser
         finally:
             await browser.close()
+
+
+def _unpacked(directory: Path) -> str:
+    build.install()
+    # It unpacks itself below TMPDIR, which two runs on one machine must not share.
+    return build.node("--input-type=module", "--eval", _PROGRAM, TMPDIR=str(directory))

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,34 @@ _PORTS = {"http": 80, "https": 443}
 _COMPOSE_VARIABLE = re.compile(r"\$\{\w+(?::-([^}]*)|[^}]*)\}")
 _COMMENT = re.compile(r"(?:^|\s)#.*", re.MULTILINE)
 _HOST_AND_PORT = re.compile(r"([\w.-]+):(\d+)")
+
+
+def check_schema(schema: str, file: Path) -> None:
+    """Check a file against a schema that check-jsonschema ships.
+
+    Raises:
+        AssertionError: The file does not fit.
+    """
+    check = [_program("check-jsonschema"), "--builtin-schema", f"vendor.{schema}", file]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def check_dockerfile(file: Path) -> None:
+    """Check a Dockerfile with hadolint, of which there is a package for Linux only.
+
+    Raises:
+        AssertionError: Hadolint has something to say, if only for information.
+    """
+    hadolint = _program("hadolint")
+    if not hadolint.exists():
+        pytest.skip("hadolint is not installed")
+    done = subprocess.run([hadolint, file], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def _program(name: str) -> Path:
+    return Path(sys.executable).with_name(name)
 
 
 class Address(NamedTuple):

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +19,15 @@ from everloop.local.servers import (
 )
 from everloop.models.catalogue import Catalogue
 from tests.support.deploy.haproxy import require_haproxy
-from tests.support.deploy.manifests import COMPOSE, TOLD_TO_CLIENTS, Address, addresses, compose, env_file
+from tests.support.deploy.manifests import (
+    COMPOSE,
+    TOLD_TO_CLIENTS,
+    Address,
+    addresses,
+    check_schema,
+    compose,
+    env_file,
+)
 
 OURS = ("gateway", "worker", "api-keys", "s3-init")
 """Services that run one of our images, whose Dockerfile has the healthcheck."""
@@ -34,21 +41,10 @@ def service(name: str) -> dict[str, Any]:
     return compose()["services"][name]
 
 
-def check_schema(file: Path) -> None:
-    check = [
-        Path(sys.executable).with_name("check-jsonschema"),
-        "--builtin-schema",
-        "vendor.compose-spec",
-        file,
-    ]
-    done = subprocess.run(check, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-
-
 def test_the_file_is_compose() -> None:
     """It and what adds gRPC fit the schema of the Compose specification."""
-    check_schema(COMPOSE / "compose.yaml")
-    check_schema(COMPOSE / "compose.grpc.yaml")
+    check_schema("compose-spec", COMPOSE / "compose.yaml")
+    check_schema("compose-spec", COMPOSE / "compose.grpc.yaml")
 
 
 def test_what_a_variable_is_called_stands_in_the_example() -> None:

@@ -1,10 +1,7 @@
 """The images of deploy/docker: checked without a container engine."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -12,14 +9,12 @@ import pytest
 from deploy.docker.healthcheck import answers
 from everloop.local.servers import LOOPBACK
 from tests.support.deploy.image_files import DOCKERFILE, ROOT, RUNTIME_LOCK, copied, locked
+from tests.support.deploy.manifests import check_dockerfile
 
 
 def test_the_dockerfile_is_clean() -> None:
     """Hadolint has nothing to say, not even for information."""
-    hadolint = Path(sys.executable).with_name("hadolint")
-    done = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, check=False)
-
-    assert (done.returncode, done.stdout) == (0, "")
+    check_dockerfile(DOCKERFILE)
 
 
 def test_the_images_hold_what_is_named_and_nothing_else() -> None:
