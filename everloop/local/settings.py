@@ -25,6 +25,7 @@ class StackSettings(Settings):
     redis_port: int | None = PORT
     """The port of Valkey. Unset: any free one."""
     public_url: str = ""
+    console: bool = True
     task_queue: str = DEFAULT_TASK_QUEUE
     model: str = ""
     openai_api_key: SecretStr | None = Field(default=None, validation_alias="OPENAI_API_KEY")

@@ -36,6 +36,9 @@ LEDGER = "ledger.jsonl"
 AGENTS = "agents"
 """The file that says which agents are served, for commands in the same directory."""
 
+CONSOLE = Path(__file__).parents[1] / "gateway/console/dist/index.html"
+"""The page of the console, once it is built. To import it from there would load the gateway."""
+
 KEY_OF_THE_DEMO_MODEL = "scripted"
 PRICES_OF_THE_DEMO_MODEL = Path(__file__).with_name("demo_model") / "models.toml"
 LOCAL_WEBHOOKS = "127.0.0.0/8,::1,localhost"
@@ -63,7 +66,9 @@ class LocalStack:
 
     @property
     def console_url(self) -> str:
-        return f"{self.gateway_url.rstrip('/')}/console"
+        """Address of the console. Empty if it is switched off or not built."""
+        is_served = self.settings.console and CONSOLE.is_file()
+        return f"{self.gateway_url.rstrip('/')}/console" if is_served else ""
 
     @property
     def grpc_address(self) -> str:

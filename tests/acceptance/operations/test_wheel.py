@@ -1,4 +1,4 @@
-"""The wheel, installed outside the clone, and a project whose files have the names of Everloop's folders."""
+"""What sdist and wheel carry, and the installed wheel beside modules with the names of Everloop's folders."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from everloop.gateway.console.build import build
+from everloop.gateway.console.build import NEEDS_NPM, build
 from everloop.version import __version__
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.servers.processes import ROOT
@@ -24,6 +25,11 @@ NOT_OF_THE_PACKAGE = (".*", "__pycache__", "build", "*.egg-info", "bench", "docs
 DATA = {".lua", ".toml", ".typed"}
 
 NOT_PACKED = {"ruff.toml"}
+
+WHEEL = ("--no-deps", "--no-build-isolation", "--wheel-dir")
+
+NO_NPM = {"NPM_CONFIG_REGISTRY": "http://127.0.0.1:1", "NPM_CONFIG_FETCH_RETRIES": "0"}
+"""An index of npm that does not answer."""
 
 THEIRS = """
 import sys
@@ -50,14 +56,24 @@ agent = Agent(id="owner", name="Owner", description="Says whose modules it sees.
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build it from a copy: what a build leaves behind in the clone would get into the next one."""
-    build()  # the console; the wheel is made as where npm has been asked already
-    directory = tmp_path_factory.mktemp("wheel")
-    source = directory / "source"
-    shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(*NOT_OF_THE_PACKAGE))
-    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(directory), str(source))
-    (built,) = directory.glob("*.whl")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy the clone with its console built. Files that a build leaves in it would get into the next one."""
+    build()
+    copy = tmp_path_factory.mktemp("wheel") / "source"
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*NOT_OF_THE_PACKAGE))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
+    return _built_wheel(source, source.parent)
+
+
+@pytest.fixture(scope="module")
+def sdist(source: Path) -> Path:
+    done = _build_sdist(source)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = source.parent.glob("*.tar.gz")
     return built
 
 
@@ -67,7 +83,8 @@ def programs(wheel: Path) -> Path:
     environment = wheel.parent / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     bin_ = environment / "bin"
-    _pip("--python", str(bin_ / "python"), "install", "--no-deps", str(wheel))
+    done = _pip("--python", str(bin_ / "python"), "install", "--no-deps", str(wheel))
+    assert done.returncode == 0, done.stdout + done.stderr
     scheme = {"base": str(environment), "platbase": str(environment)}
     installed = Path(sysconfig.get_path("purelib", vars=scheme))
     (installed / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
@@ -104,6 +121,38 @@ def test_the_wheel_has_all_modules_and_data(wheel: Path) -> None:
     assert {name.parts[0] for name in names} == {"everloop", f"everloop-{__version__}.dist-info"}
     assert {name.name for name in packed} == product
     assert len(packed) == len(files)
+
+
+def test_the_sdist_makes_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+    """Without the index of npm. The sdist carries the built console and its sources, not their libraries."""
+    again = _built_wheel(sdist, tmp_path, **NO_NPM)
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    console = "everloop/gateway/console"
+
+    assert zipfile.ZipFile(again).namelist() == zipfile.ZipFile(wheel).namelist()
+    assert {f"{console}/dist/index.html", f"{console}/web/package-lock.json", "LICENSE"} <= names
+    assert not {name for name in names if "node_modules" in name or name.startswith(("tests/", "docs/"))}
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_nothing_is_built_without_the_console(kind: str, source: Path, tmp_path: Path) -> None:
+    """Where it is not built and npm's index cannot be reached, the build ends with what to do."""
+    copy = tmp_path / "source"
+    shutil.copytree(source, copy, symlinks=True, ignore=shutil.ignore_patterns("dist"))
+    done = (
+        _pip("wheel", *WHEEL, str(tmp_path), str(copy), **NO_NPM)
+        if kind == "wheel"
+        else _build_sdist(copy, **NO_NPM)
+    )
+    said = " ".join((done.stdout + done.stderr).split())
+
+    assert done.returncode
+    assert "error: npm ci" in said
+    assert "ECONNREFUSED" in said
+    assert NEEDS_NPM in said
+    assert "Traceback" not in said
+    assert not [*tmp_path.glob("*.whl"), *tmp_path.glob("*.tar.gz")]
 
 
 def _is_packed(file: Path) -> bool:
@@ -183,15 +232,18 @@ def _environment(variables: dict[str, str]) -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if not name.startswith(ours)}, **variables}
 
 
-def _pip(*arguments: str) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-input",
-        "--no-cache-dir",
-    ]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+def _built_wheel(source: Path, directory: Path, **variables: str) -> Path:
+    done = _pip("wheel", *WHEEL, str(directory), str(source), **variables)
     assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = directory.glob("*.whl")
+    return built
+
+
+def _build_sdist(source: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    program = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    return _run(source, sys.executable, "-c", program, source.parent, **variables)
+
+
+def _pip(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
+    return _run(ROOT, sys.executable, "-m", "pip", *quiet, *arguments, **variables)

@@ -5,6 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from everloop.gateway.console.routes import DIST
 from everloop.local import stack
 from everloop.local.demo_model.script import MODEL
 from everloop.local.errors import LocalStackError
@@ -50,6 +51,20 @@ def test_operators_get_links_to_the_ui_that_the_stack_runs(
 
     assert own == stack.temporal_ui
     assert stack._variables()["EVERLOOP_TEMPORAL_UI_URL"] == "https://temporal.example"
+
+
+def test_a_console_that_is_not_served_has_no_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is not built in each clone, and a setting switches it off."""
+    assert stack.CONSOLE == DIST / "index.html"
+    monkeypatch.setattr(stack, "CONSOLE", tmp_path / "index.html")
+    local = LocalStack(tmp_path, StackSettings(), PORTS, {})
+    monkeypatch.setenv("EVERLOOP_CONSOLE", "false")
+    switched_off = LocalStack(tmp_path, StackSettings(), PORTS, {})
+
+    assert local.console_url == ""
+    (tmp_path / "index.html").touch()
+    assert local.console_url == f"{local.gateway_url}/console"
+    assert switched_off.console_url == ""
 
 
 def test_what_is_set_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
