@@ -22,7 +22,7 @@ ENV = ".env"
 STATE = Path(".everloop")
 """Where `everloop up` keeps its state, unless it is told otherwise."""
 
-HOW_TO_INSTALL = 'install it: pip install "everloop[local]" (in a clone: pip install ".[local]")'
+HOW_TO_INSTALL = "install it: pip install 'everloop[local]'"
 
 LOOPBACK = "127.0.0.1"
 ANSWER_SECONDS = 1.0

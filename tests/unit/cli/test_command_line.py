@@ -390,7 +390,7 @@ def test_a_program_that_is_missing_is_told(command: str) -> None:
     (line,) = done.stderr.splitlines()
     assert line == (
         "everloop: Temporal's command `temporal` is not installed; install it: "
-        'pip install "everloop[local]" (in a clone: pip install ".[local]")'
+        "pip install 'everloop[local]'"
     )
 
 
