@@ -32,6 +32,21 @@ def leads_somewhere(document: Path, target: str, anchor: str) -> bool:
     return page.exists() and (not anchor or anchor in anchors(page))
 
 
+DECISIONS = sorted(Path("docs/adr").glob("*.md"))
+
+STATUS = re.compile(
+    r"# \d+\. .+\n\n\*Status: (?:accepted|accepted, in part overtaken|overtaken by \[ADR \d+\]\(\S+\))\. "
+    r"Date: \d{4}-\d{2}-\d{2}\.[^*]*\*\n\n"
+)
+"""The head of a decision."""
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.stem[:4])
+def test_a_decision_begins_with_its_status_and_date(decision: Path) -> None:
+    """A decision that is overtaken says by which one."""
+    assert STATUS.match(decision.read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_what_a_document_names_is_there(document: Path) -> None:
     """Links lead to pages and to sections of them, and modules are where it says."""
