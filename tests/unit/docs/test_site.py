@@ -51,6 +51,74 @@ def test_a_sentence_is_short_and_has_plain_words(
     assert len(found) == (1 if problem else 0)
 
 
+PYTHON_FILE = '''
+"""What is read."""
+
+SIZE = 1
+"""Bytes.
+
+Nobody counts more than
+what is none."""
+
+TEXT = "whoever"  # a string, not text for readers
+
+def keep():
+    # It is told by
+    # what is there: `nobody`. There is none; none of them is no longer read.
+    """Let it be."""
+'''
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        (
+            "a.py",
+            PYTHON_FILE,
+            [
+                "2: “What”",
+                "7: “Nobody”",
+                "7: “than what is”",
+                "8: “is none”",
+                "13: “by what is”",
+                "15: “Let”",
+            ],
+        ),
+        ("a.lua", "local a = 1  -- a list that\nreturn a\n-- it is\n-- no list\n", ["3: “it is no”"]),
+        (
+            "a.ts",
+            "f(); // ://a.b\n\n/** Let it go. */\n/*\n * Made anew.\n */",
+            ["3: “Let”", "5: “anew”"],
+        ),
+        ("a.yaml", "anew: 1 # a key\nb: 2 # It is a gateway that\n# knows it.", []),
+        ("Makefile", "# The gateway\n# wants it.", ["1: “gateway wants”"]),
+        ("docs/adr/0001-a.md", "# 1. Nobody\n\n- What it\n  is.\n", ["3: “What”"]),
+        ("docs/page.md", "Whoever reads it.", []),
+        ("node_modules/a.py", "# Whoever reads it.", []),
+    ],
+)
+def test_a_clause_that_has_to_be_decoded_is_found(
+    name: str, text: str, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In docstrings, comments and decisions, also across lines. Code and strings do not count."""
+    monkeypatch.setattr(language, "ROOT", tmp_path)
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+    problems = [problem for each in language.sources() for problem in language.clauses_of(each)]
+    said = {problem.removeprefix(f"{name}:").partition("”")[0] + "”" for problem in problems}
+    assert said == {*found}
+
+
+def test_rooms_that_are_rewritten_exist() -> None:
+    """A room that has moved would not be checked any more."""
+    rooms = (ROOT / "docs/development/site/rewritten.txt").read_text(encoding="utf-8").split()
+    names = [str(file.relative_to(ROOT)) for file in language.sources()]
+
+    assert [room for room in rooms if not any(name.startswith(room) for name in names)] == []
+
+
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
