@@ -122,10 +122,17 @@ def attempt_began() -> datetime:
     return local_began.get() or activity.info().current_attempt_scheduled_time
 
 
-def this_attempt(task_id: str, call_id: str) -> Lease:
+def is_first_attempt() -> bool:
+    """Whether Temporal has scheduled no attempt before, as far as it tells: it does not for a local one."""
+    info = activity.info()
+    return info.current_attempt_scheduled_time <= info.scheduled_time
+
+
+def this_attempt(task_id: str, call_id: str, *, is_repeatable: bool = True) -> Lease:
     """Return what this attempt claims of a call."""
     order = attempt_began().astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
-    return Lease(task_id, call_id, secrets.token_hex(8), order, activity.info().attempt)
+    attempt = activity.info().attempt
+    return Lease(task_id, call_id, secrets.token_hex(8), order, attempt, is_repeatable)
 
 
 async def begin_attempt(leases: ToolRecords, task_id: str, call_id: str) -> Lease:
@@ -145,8 +152,8 @@ async def begin_attempt(leases: ToolRecords, task_id: str, call_id: str) -> Leas
 
 def begun_attempt(leases: ToolRecords, task_id: str, call_id: str) -> tuple[Lease, list[Step[Claimed]]]:
     """Return the same with the steps that have to stand before what is written; see `begin_attempt`."""
-    lease, info = this_attempt(task_id, call_id), activity.info()
-    is_repeated = info.is_local or info.current_attempt_scheduled_time > info.scheduled_time
+    lease = this_attempt(task_id, call_id)
+    is_repeated = activity.info().is_local or not is_first_attempt()
     return lease, [leases.claiming(lease, 0)] if is_repeated else []
 
 
@@ -162,6 +169,8 @@ class CallLease:
 
     _goes_on_if_lost = True
     """Whether what is done in the same round trip as a claim is done also for a call that was lost."""
+    _asked_at: int | None = None
+    """Where another attempt may have begun it, the position of the reply that asks for it."""
 
     def __init__(  # noqa: PLR0913 -- what is leased, and how
         self,
@@ -173,11 +182,13 @@ class CallLease:
         is_repeatable: bool,
         run_steps: RunSteps | None = None,
     ) -> None:
-        self.lease = this_attempt(task_id, call_id)
+        self.lease = this_attempt(task_id, call_id, is_repeatable=is_repeatable)
         self.has_waited = False
         """Whether another attempt was found at work."""
         self.attempts = 1
         """How many attempts at the call there were, with this one."""
+        self.may_repeat = True
+        """Whether what attempts before this one have begun may be begun again."""
         self.is_ours = False
         """Whether it was claimed."""
         self.counts = True
@@ -221,7 +232,7 @@ class CallLease:
             self._is_lost = True
             raise OvertakenError
         self.is_ours = True
-        self.attempts = replies[0].attempts
+        self.attempts, self.may_repeat = replies[0].attempts, replies[0].may_repeat
         return replies
 
     async def work(self, work: Callable[[], Coroutine[object, object, T]]) -> T:
@@ -321,7 +332,9 @@ class CallLease:
 
     async def _claim(self, before: Sequence[Step[Any]], steps: Sequence[Step[Any]]) -> tuple[Any, ...]:
         begin = _now()
-        step = self._records.claiming(self.lease, self._seconds, goes_on=self._goes_on_if_lost)
+        step = self._records.claiming(
+            self.lease, self._seconds, goes_on=self._goes_on_if_lost, reply=self._asked_at
+        )
         replies = (await self._run_steps(*before, step, *steps))[len(before) :]
         if replies[0] is None:  # one of those before was late
             raise OvertakenError

@@ -130,16 +130,18 @@ end
 
 -- Leases: the records of a task (hash: call → lease) say which attempt at a call may work on it. Fields of a lease:
 -- holder, the attempt whose the call is ('': given back); until, when that ends, in milliseconds of Redis' clock;
--- claim, what that attempt was answered; order, of the latest attempt that has claimed it; how many attempts did.
+-- claim, what that attempt was answered; order, of the latest attempt that has claimed it; how many attempts did; 1 if
+-- what was begun under it may be repeated.
 
 local function lease_from(text)  -- nil if there is none
   local lease = {}
-  lease.holder, lease.till, lease.claim, lease.order, lease.attempts = (text or ''):match('^(%S*) (%S*) (%S*) (%S*) (%S*)$')
+  lease.holder, lease.till, lease.claim, lease.order, lease.attempts, lease.repeats =
+    (text or ''):match('^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*)$')
   return lease.holder and lease
 end
 
 local function lease_text(lease)
-  return table.concat({lease.holder, lease.till, lease.claim, lease.order, lease.attempts}, ' ')
+  return table.concat({lease.holder, lease.till, lease.claim, lease.order, lease.attempts, lease.repeats}, ' ')
 end
 
 local leases, values = {}, {}  -- records and call → its lease, what its tool keeps; false: there is none

@@ -115,6 +115,7 @@ class Lease:
 
     `order` sorts after that of every earlier attempt; attempts of the same order come as they come.
     `attempt` is its number by Temporal's count, which begins again when an operator resets an activity.
+    `is_repeatable`: what it begins may be begun again.
     """
 
     task_id: str
@@ -122,6 +123,7 @@ class Lease:
     token: str
     order: str = ""
     attempt: int = 1
+    is_repeatable: bool = True
 
 
 class OvertakenError(ApplicationError):

@@ -1,51 +1,68 @@
 -- Records of calls (hash). Fields: <call> → lease; "kept <call>". Outcomes (hash): <call> → what it came to, which is
 -- forgotten first: that a call has ended stands in its lease.
 --
--- The first arguments of each operation: call, token of the attempt, time to live in seconds.
+-- The first arguments of each operation: call, token of the attempt, time to live in seconds, 1 if the call may be
+-- repeated.
 
 local DONE = 'DONE'  -- the claim of a lease whose call has an outcome
+
+local function has_reply(records, position)  -- whether a call of the model for this position was ever claimed
+  for _, call in ipairs(redis.call('HKEYS', records)) do
+    if call:match('^reply %S+ (%d+)%.%d+$') == position then
+      return true
+    end
+  end
+  return false
+end
 
 local function is_ours(lease, token)  -- or nobody's, where Redis was emptied
   return not lease or lease.holder == token
 end
 
--- then, with outcomes as the second key: order, attempt by Temporal's count, milliseconds of the lease, 1 if the script goes on for a call that was lost
--- Returns the claim, how many attempts there were, and the outcome if there is one.
+-- then, with outcomes as the second key: order, attempt by Temporal's count, milliseconds of the lease, 1 if the script
+-- goes on for a call that was lost; where another attempt may have begun it, the position of the reply that asks for it.
+-- Returns the claim, how many attempts there were, 1 if a lost call may be repeated, and the outcome if there is one.
 operations['record.claim'] = function(keys, arguments)
-  local records, call, token, seconds, order, attempt, length, goes_on = keys[1], unpack(arguments)
-  if attempt == '1' then  -- as a rule nobody knows of the call yet
-    local first = {holder = token, till = now() + length, claim = 'FIRST', order = order, attempts = 1}
+  local records, call, token, seconds, repeats, order, attempt, length, goes_on, position = keys[1], unpack(arguments)
+  if attempt == '1' and position == '' then  -- as a rule nobody knows of the call yet
+    local first = {holder = token, till = now() + length, claim = 'FIRST', order = order, attempts = 1, repeats = repeats}
     if write_first_lease(records, call, first, seconds) then
-      return {'FIRST', 1}
+      return {'FIRST', 1, 1}
     end
   end
-  local lease = lease_of(records, call) or {till = '', claim = '', order = '', attempts = 0}
+  local lease = lease_of(records, call)
+  if not lease then
+    -- Where the reply that asks for the call is not known either, Redis was emptied, and what had been begun is lost.
+    local is_lost = position ~= '' and not has_reply(records, position)
+    lease = {holder = is_lost and '?' or '', till = '', claim = '', order = '', attempts = 0, repeats = '0'}
+  end
   local is_done = lease.claim == DONE
   if lease.order > order then
-    return {'OVERTAKEN', lease.attempts}, true
+    return {'OVERTAKEN', lease.attempts, lease.repeats}, true
   elseif not is_done and lease.holder ~= token and now() < (tonumber(lease.till) or 0) then
-    return {'HELD', lease.attempts}, true
+    return {'HELD', lease.attempts, lease.repeats}, true
   end
   if lease.holder ~= token then  -- else the answer to the same claim was lost
-    lease.claim = is_done and DONE or (lease.holder or '') == '' and 'FIRST' or 'LOST'
+    lease.claim = is_done and DONE or lease.holder == '' and 'FIRST' or 'LOST'
+    lease.repeats = lease.claim == 'FIRST' and repeats or lease.repeats == '1' and repeats or '0'
     lease.attempts = math.max(lease.attempts + 1, tonumber(attempt))
   end
   lease.holder, lease.order, lease.till = token, order, is_done and '' or now() + length
   write_lease(records, call, lease, seconds)
   if is_done then  -- whoever is still at work on it was overtaken
-    return {'FINISHED', lease.attempts, redis.call('HGET', keys[2], call) or nil}, true
+    return {'FINISHED', lease.attempts, lease.repeats, redis.call('HGET', keys[2], call) or nil}, true
   end
-  return {lease.claim, lease.attempts}, lease.claim == 'LOST' and goes_on == '0'
+  return {lease.claim, lease.attempts, lease.repeats}, lease.claim == 'LOST' and goes_on == '0'
 end
 
 -- then: milliseconds of the lease
 operations['record.renew'] = function(keys, arguments)
-  local records, call, token, seconds, length = keys[1], unpack(arguments)
+  local records, call, token, seconds, repeats, length = keys[1], unpack(arguments)
   local lease = lease_of(records, call)
   if not is_ours(lease, token) then
     return 0, true
   end
-  lease = lease or {holder = token, claim = 'LOST', order = '', attempts = 1}
+  lease = lease or {holder = token, claim = 'LOST', order = '', attempts = 1, repeats = repeats}
   if lease.claim ~= DONE then
     lease.till = now() + length
     write_lease(records, call, lease, seconds)
@@ -55,7 +72,7 @@ end
 
 -- then: milliseconds to be held for, 1 if it counts as an attempt
 operations['record.release'] = function(keys, arguments)
-  local records, call, token, seconds, delay, counts = keys[1], unpack(arguments)
+  local records, call, token, seconds, _, delay, counts = keys[1], unpack(arguments)
   local lease = lease_of(records, call)
   if not lease or lease.holder ~= token then
     return
@@ -68,10 +85,10 @@ end
 
 -- then: order
 operations['record.revoke'] = function(keys, arguments)
-  local records, call, token, seconds, order = keys[1], unpack(arguments)
-  local lease = lease_of(records, call) or {attempts = 0}
+  local records, call, token, seconds, repeats, order = keys[1], unpack(arguments)
+  local lease = lease_of(records, call) or {attempts = 0, repeats = repeats}
   if lease.claim ~= DONE then
-    lease = {holder = token, till = '0', claim = 'LOST', order = order, attempts = lease.attempts}
+    lease.holder, lease.till, lease.claim, lease.order = token, '0', 'LOST', order
     write_lease(records, call, lease, seconds)
   end
 end
@@ -79,7 +96,7 @@ end
 -- then, with outcomes as the second key: outcome, its time to live in seconds
 -- Returns the outcome that stands, if that is another one, which ends the script.
 operations['record.finish'] = function(keys, arguments)
-  local records, outcomes, call, token, seconds, outcome, life = keys[1], keys[2], unpack(arguments)
+  local records, outcomes, call, token, seconds, repeats, outcome, life = keys[1], keys[2], unpack(arguments)
   local lease = lease_of(records, call)
   if not is_ours(lease, token) then
     return false, OVERTAKEN
@@ -91,7 +108,7 @@ operations['record.finish'] = function(keys, arguments)
     end
     return standing, true
   end
-  lease = lease or {holder = token, order = '', attempts = 1}
+  lease = lease or {holder = token, order = '', attempts = 1, repeats = repeats}
   lease.till, lease.claim = '', DONE
   keep(outcomes, life)
   write_lease(records, call, lease, seconds)
@@ -100,7 +117,7 @@ end
 
 -- then: the call without its phase, value (empty: none any more)
 operations['record.keep'] = function(keys, arguments)
-  local records, phase, token, seconds, call, value = keys[1], unpack(arguments)
+  local records, phase, token, seconds, _, call, value = keys[1], unpack(arguments)
   if not is_ours(lease_of(records, phase), token) then
     return false, OVERTAKEN
   end

@@ -21,6 +21,11 @@ T = TypeVar("T")
 OUTCOME_ADAPTER: TypeAdapter[ToolReply] = TypeAdapter(ToolReply, config=HIDE_VALUES)
 
 
+def reply_call(run_id: str, position: int, tries: int) -> str:
+    """Return the id of the call of a model for the reply at a position (`record.claim` looks for it)."""
+    return f"reply {run_id} {position}.{tries}"
+
+
 class Claim(Enum):
     """Answer to a claim of a call."""
 
@@ -40,10 +45,12 @@ class Claimed(NamedTuple):
     """What a claim has found: how many attempts at the call there were, and its outcome if that can be read.
 
     `attempts` is greater than that of any attempt before, and the same however often one attempt asks.
+    `may_repeat`: what was begun before may be repeated, as every attempt said that has begun it.
     """
 
     claim: Claim
     attempts: int = 1
+    may_repeat: bool = True
     outcome: ToolReply | None = None
 
 
@@ -80,17 +87,22 @@ class ToolRecords:
         (claimed,) = await self.steps.run(self.claiming(lease, seconds))
         return claimed.claim
 
-    def claiming(self, lease: Lease, seconds: float, *, goes_on: bool = True) -> Step[Claimed]:
+    def claiming(
+        self, lease: Lease, seconds: float, *, goes_on: bool = True, reply: int | None = None
+    ) -> Step[Claimed]:
         """Return the step of `claim`; it ends the script unless the call is ours.
 
-        `goes_on`: one that was lost is as good as any other.
+        `goes_on`: one that was lost is as good as any other. `reply`: the position of the model's reply that
+        asks for it, where another attempt may have begun it. If neither is known Redis was emptied, and the
+        call counts as lost.
         """
-        arguments = [lease.order, lease.attempt, int(seconds * 1000), int(goes_on)]
+        position = "" if reply is None else reply
+        arguments = [lease.order, lease.attempt, int(seconds * 1000), int(goes_on), position]
 
         def read(reply: list[str | int]) -> Claimed:
-            claim, attempts, *outcome = reply
+            claim, attempts, may_repeat, *outcome = reply
             parsed = self._parse(lease.task_id, lease.call_id, str(outcome[0])) if outcome else None
-            return Claimed(Claim[str(claim)], int(attempts), parsed)
+            return Claimed(Claim[str(claim)], int(attempts), bool(int(may_repeat)), parsed)
 
         return self._step("claim", lease, *arguments, read=read)
 
@@ -158,7 +170,7 @@ class ToolRecords:
     def _step(
         self, operation: str, lease: Lease, *arguments: str | bytes | int, read: Callable[[Any], T]
     ) -> Step[T]:
-        words = [lease.call_id, lease.token, self._ttl, *arguments]
+        words = [lease.call_id, lease.token, self._ttl, int(lease.is_repeatable), *arguments]
         keys = [records_key(lease.task_id), outcomes_key(lease.task_id)]
         return Step(lease.task_id, f"record.{operation}", keys, words, read)
 

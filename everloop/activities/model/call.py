@@ -57,7 +57,7 @@ from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.providers import HeldBackError
 from everloop.stores.steps import OvertakenError, Step
-from everloop.stores.tool_records import ToolRecords
+from everloop.stores.tool_records import ToolRecords, reply_call
 from everloop.stores.transcripts import OpenedTranscript, Transcripts
 from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
@@ -126,7 +126,7 @@ class ModelCalls(ModelPort):
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
         async with heartbeating() as heartbeat:
             agent = agent_of(self.agents, call.task)
-            name = f"reply {call.task.run_id} {call.length}.{call.tries}"
+            name = reply_call(call.task.run_id, call.length, call.tries)
             run = partial(run_steps, self.views, call.task)
             lease = CallLease(
                 self.records, call.task.task_id, name, MODEL_LEASE, is_repeatable=True, run_steps=run

@@ -297,10 +297,11 @@ class AgentTools(ToolPort):
             # The workflow task before may have timed out because the tool blocks this process, or ends it.
             await run.claim.end()
             raise not_quick(f"an attempt at {tool.name} before this one did not come to its end")
-        if claim is Claim.LOST and tool.idempotent:
+        may_run = claim is Claim.FIRST or run.claim.may_repeat
+        if claim is Claim.LOST and may_run:
             begun = await run_steps(self.views, call.task, *self._beginning(run))
         run = replace(run, kept=begun[0])
-        if claim is Claim.FIRST or tool.idempotent:
+        if may_run:
             return await run.claim.hold(self._run(run))
         if tool.unknown_outcome == "ask":
             question = outcome_question(tool, call.call, vetted, run.asked)

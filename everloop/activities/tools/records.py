@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import activity
 
-from everloop.activities.lease import QUICK_LEASE, TOOL_LEASE, CallLease, RunSteps
+from everloop.activities.lease import QUICK_LEASE, TOOL_LEASE, CallLease, RunSteps, is_first_attempt
 from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for, suppress_store_errors
 from everloop.activities.tools.results import unknown_outcome
 from everloop.activities.tools.vetting import phase_key
@@ -50,6 +50,8 @@ class ToolClaim(CallLease):
         self.is_published = False
         """Whether what follows from the outcome was done in the step that recorded it."""
         self._call = call.call
+        if not (is_repeatable or is_first_attempt()):
+            self._asked_at = call.asked_at
 
     async def begin(
         self, *steps: Step[Any], before: Sequence[Step[Any]] = ()

@@ -19,7 +19,7 @@ from everloop.agents.tool_context import ToolContext
 from everloop.runtime.telemetry.logs import chain_of
 from everloop.stores.keys import outcomes_key
 from everloop.stores.steps import Lease, OvertakenError, Step
-from everloop.stores.tool_records import Claim, Claimed, ToolRecords
+from everloop.stores.tool_records import Claim, Claimed, ToolRecords, reply_call
 from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import ToolReply
@@ -52,17 +52,69 @@ async def test_a_call_that_was_started_and_lost(*, idempotent: bool) -> None:
     assert await rig.run(rig.call("effect")) == result
 
 
+@each_kind
+async def test_a_call_that_may_have_begun_before_redis_was_emptied(redis: Redis, *, idempotent: bool) -> None:
+    """Its second attempt finds no record, nor that of the reply that asks for it: the outcome is unknown."""
+    payment = Payment(idempotent=idempotent)
+    await payment.note_reply()
+    running = await payment.begin()
+    await redis.flushdb()
+    result = await payment.attempt_call(payment.call("pay"))
+    payment.gate.set()
+    with pytest.raises(OvertakenError):
+        await running
+    assert isinstance(result, ToolMessage)
+    assert (result.outcome, payment.runs) == (("ok", [1, 2]) if idempotent else ("unknown", [1]))
+
+
+async def test_a_call_whose_attempts_never_began() -> None:
+    """They failed before they had claimed it, as Redis was away: it runs, as the reply that asks is known."""
+    payment = Payment()
+    await payment.note_reply()
+    payment.attempt = 1
+    result = await payment.attempt_call(payment.call("pay"))
+    assert isinstance(result, ToolMessage)
+    assert (result.outcome, payment.runs) == ("ok", [2])
+
+
+async def test_a_call_of_a_run_that_was_reset_begins(redis: Redis) -> None:
+    """Though Redis was emptied: it is the first attempt there, and an operator wants it to be made."""
+    payment = Payment()
+    payment.gate.set()
+    await payment.attempt_call(payment.call("pay"))
+    await redis.flushdb()
+    result = await payment.run(payment.call("pay"))
+    assert (result.outcome, payment.runs) == ("ok", [1, 1])
+
+
+@pytest.mark.parametrize("before", [False, True])
+async def test_what_was_begun_may_be_repeated_only_if_both_versions_say_so(*, before: bool) -> None:
+    """The one that has begun it, and the one that finds it lost."""
+    first, later = Payment(idempotent=before), Payment(idempotent=not before)
+    later.task_id, later.attempt = first.task_id, 1
+    running = await first.begin()
+    await first.take_for_lost(first.call("pay"))
+    result = await later.attempt_call(later.call("pay"))
+    first.gate.set()
+    with pytest.raises(OvertakenError):
+        await running
+    assert isinstance(result, ToolMessage)
+    assert (result.outcome, later.runs) == ("unknown", [])
+
+
 class UnheardRecords(ToolRecords):
     """Takes a claim, whose answer is lost."""
 
     is_heard = False
 
-    def claiming(self, lease: Lease, seconds: float, *, goes_on: bool = True) -> Step[Claimed]:
-        step = super().claiming(lease, seconds, goes_on=goes_on)
+    def claiming(
+        self, lease: Lease, seconds: float, *, goes_on: bool = True, reply: int | None = None
+    ) -> Step[Claimed]:
+        step = super().claiming(lease, seconds, goes_on=goes_on, reply=reply)
 
-        def read(reply: Any) -> Claimed:  # noqa: ANN401 -- whatever the script returned
+        def read(answer: Any) -> Claimed:  # noqa: ANN401 -- whatever the script returned
             if self.is_heard:
-                return step.read(reply)
+                return step.read(answer)
             self.is_heard = True
             raise RedisConnectionError("Connection closed by server.")
 
@@ -119,11 +171,13 @@ class WatchedRecords(ToolRecords):
         self.claims: list[Claim] = []
         self.held = asyncio.Event()
 
-    def claiming(self, lease: Lease, seconds: float, *, goes_on: bool = True) -> Step[Claimed]:
-        step = super().claiming(lease, seconds, goes_on=goes_on)
+    def claiming(
+        self, lease: Lease, seconds: float, *, goes_on: bool = True, reply: int | None = None
+    ) -> Step[Claimed]:
+        step = super().claiming(lease, seconds, goes_on=goes_on, reply=reply)
 
-        def read(reply: object) -> Claimed:
-            claimed = step.read(reply)
+        def read(answer: object) -> Claimed:
+            claimed = step.read(answer)
             self.claims.append(claimed.claim)
             if claimed.claim is Claim.HELD:
                 self.held.set()
@@ -155,6 +209,11 @@ class Payment(ToolRig):
         self.watched = WatchedRecords()
         super().__init__(pay, records=self.watched)
         self.environment = ActivityEnvironment()
+
+    async def note_reply(self) -> None:
+        """Let the model have asked for the call."""
+        asked = Lease(self.task_id, reply_call("run", self.call("pay").asked_at, 0), "model")
+        await self.records.claim(asked, seconds=0)
 
     async def begin(self) -> "asyncio.Task[ToolReply]":
         """Begin the first attempt in an environment that can be cancelled."""

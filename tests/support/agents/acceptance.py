@@ -1,6 +1,7 @@
 """Agents of the acceptance tests: their tools leave marks in files that a test counts."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from tests.support.agents.marks import append_line, until_open
 LONG = timedelta(seconds=60)
 
 
-@tool(timeout=LONG)
-async def write_line(ledger: str, gate: str, context: ToolContext) -> str:
-    """Append a line to a ledger at once, then wait for a gate file. Not idempotent."""
+async def _write_line(ledger: str, gate: str, context: ToolContext) -> str:
+    """Append a line to a ledger at once, then wait for a gate file."""
     await asyncio.to_thread(append_line, ledger, f"{context.task_id}/{context.call_id}")
     await until_open(gate)
     return "written"
+
+
+write_line = tool(name="write_line", timeout=LONG)(_write_line)
 
 
 @tool(timeout=3 * LONG)
@@ -89,3 +92,8 @@ agent = Agent(
     ],
     limits=Limits(iterations=400),
 )
+
+later_agent = replace(
+    agent, plugins=[tools(tool(name="write_line", idempotent=True, timeout=LONG)(_write_line))]
+)
+"""A later version, which says of the tool that it may be repeated."""

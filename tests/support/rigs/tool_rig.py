@@ -102,6 +102,7 @@ class ToolRig:
         environment.info = replace(
             environment.info,
             attempt=self.attempt,
+            scheduled_time=_START + timedelta(seconds=1),
             current_attempt_scheduled_time=_START + timedelta(seconds=self.attempt),
             heartbeat_details=self._details,
         )
