@@ -18,7 +18,7 @@ NAMES := /^Collecting/ { sub(/==.*/, "", $$2); printf "%s ", $$2; fflush() } \
 # Without this pyright asks the network whether there is a newer pyright.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-# Where this is set, each process that tests start compiles the product anew: a gateway takes 2.7 s of a processor
+# Where this is set, each process that tests start compiles the product again: a gateway takes 2.7 s of a processor
 # until it is loaded, not 1.6.
 export PYTHONDONTWRITEBYTECODE :=
 

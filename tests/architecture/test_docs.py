@@ -1,4 +1,4 @@
-"""What the documents name is there."""
+"""Links and module names in documents are valid, and decisions have a status."""
 
 import re
 from pathlib import Path

@@ -74,7 +74,7 @@ def _card_key() -> CardKey:
 
 
 async def test_the_reference_names_every_route(served: Iterable[Route]) -> None:
-    """By method and path; what is below an agent, a tenant, or /v1 of A2A 0.3 is named once."""
+    """By method and path; addresses below an agent, a tenant, or /v1 of A2A 0.3 are named once."""
     named = {_plain(each) for page in PAGES for each in NAMED.findall(page.read_text(encoding="utf-8"))}
 
     missing = {call for route in served for call in _calls_of(route)} - named

@@ -11,7 +11,7 @@ sql_tool() {
 for pair in temporal:temporal temporal_visibility:visibility; do
   database=${pair%%:*}
   schema=/etc/temporal/schema/postgresql/v12/${pair##*:}/versioned
-  # What exists already is left as it is.
+  # Existing databases and schemas are left as they are.
   sql_tool "$database" create-database || true
   sql_tool "$database" setup-schema --version 0.0 || true
   sql_tool "$database" update-schema --schema-dir "$schema"

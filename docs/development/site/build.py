@@ -27,7 +27,7 @@ _FILE_NOTE = re.compile(r"^([ \t]*)<!-- file: (\S+) -->\n[ \t]*```(\w+)$", re.MU
 """Of a block that stands in a file, whose name becomes its title."""
 
 _RUN_NOTE = re.compile(r"^[ \t]*<!-- (?:fails|not run|printed|serves)\b.*?-->\n", re.MULTILINE | re.DOTALL)
-"""What tests of the pages read, and readers need not (docs/development/contributing.md)."""
+"""Notes for tests of the pages (docs/development/contributing.md), which the site leaves out."""
 
 _OUTWARDS = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#]*)([^)]*)\)")
 """A link to a file of a folder above, maybe out of the documents; and its anchor."""
@@ -47,7 +47,7 @@ _FETCHED_BY_STYLES = re.compile(r"(?:url\(|@import )[\"']?((?:https?:)?//[^)\"']
 
 
 class Page(HTMLParser):
-    """What a page of the site links to, what a browser fetches for it, and its anchors."""
+    """The links of a page of the site, the files that a browser fetches for it, and its anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

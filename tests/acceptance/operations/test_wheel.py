@@ -1,4 +1,4 @@
-"""What sdist and wheel carry, and the installed wheel beside modules with the names of Everloop's folders."""
+"""The contents of sdist and wheel, and the wheel beside modules with the names of Everloop's folders."""
 
 import asyncio
 import json

@@ -27,14 +27,14 @@ NOT_COPIED = shutil.ignore_patterns(
     *("__pycache__", ".everloop", ".pytest_cache", "*.db", "*.key", "keys.jsonl", "calendar.json"),
     *("data", "notes", "workspace"),
 )
-"""What examples leave behind in their folders, where they were run there."""
+"""Files that examples leave behind in their folders."""
 
 RUNNABLE = frozenset({"python", "sh", "js"})
 
 PLAIN = frozenset(
     {"caddyfile", "dockerfile", "html", "ini", "json", "makefile", "mermaid", "nginx", "text", "toml", "yaml"}
 )
-"""What is shown and does nothing: formats, and what commands print (`text`)."""
+"""Languages of blocks that are shown and not run: formats, and the output of commands (`text`)."""
 
 ADDRESS = re.compile(r"(?<=127\.0\.0\.1:)\d+|(?<=EVERLOOP_PORT=)\d+")
 """The port of a gateway, as pages write it."""

@@ -1,4 +1,4 @@
-"""What the images of deploy/docker hold, put into a folder: no container engine is needed."""
+"""Puts the files of the images of deploy/docker into a folder, without a container engine."""
 
 import json
 import re

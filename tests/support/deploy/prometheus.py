@@ -1,4 +1,4 @@
-"""What Prometheus would make of our metrics, rules and dashboards, and its own tool to check them."""
+"""Reads our metrics, rules and dashboards as Prometheus does, and runs its own tool to check them."""
 
 import json
 import os

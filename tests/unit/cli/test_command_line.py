@@ -389,8 +389,7 @@ def test_a_program_that_is_missing_is_told(command: str) -> None:
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line == (
-        "everloop: Temporal's command `temporal` is not installed; install it: "
-        "pip install 'everloop[local]'"
+        "everloop: Temporal's command `temporal` is not installed; install it: pip install 'everloop[local]'"
     )
 
 

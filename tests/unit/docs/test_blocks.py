@@ -19,7 +19,7 @@ DEFINITIONS = [page for page in PAGES if definitions_of(page)]
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_block_says_what_it_is(page: str) -> None:
-    """Code names its language, or says why it does not run; what is said of how it runs has a meaning."""
+    """Code names its language, or says why it does not run. Each note has a meaning."""
     blocks = [*blocks_of(page)]
 
     assert [str(each) for each in blocks if each.is_unclear] == []

@@ -1,4 +1,4 @@
-"""What the modules that authors import say of themselves: of each name, with examples that run."""
+"""Public names have docstrings, whose examples run."""
 
 import doctest
 import importlib

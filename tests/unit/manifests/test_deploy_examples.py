@@ -71,7 +71,7 @@ def test_compose_builds_your_images_on_ours() -> None:
 
 
 def test_on_temporal_cloud_nothing_waits_for_a_temporal_of_ours() -> None:
-    """What belongs to it is not started, and who needs it otherwise does without."""
+    """Its services are not started, and services that need them otherwise do without."""
     changed, services = _services(DEPLOY / OVERRIDES[1]), _services(COMPOSE / "compose.yaml")
     away = {name for name, service in changed.items() if "profiles" in service}
 

@@ -89,7 +89,7 @@ def _asked(name: str) -> Iterator[Address]:
     ],
 )
 def test_nobody_can_ask_who_need_not(name: str, asked_by: set[str]) -> None:
-    """Servers that ask nobody for a password share networks with those alone who work with them."""
+    """Servers without a password share networks only with the services that use them."""
     networks = set(service(name)["networks"])
     sharing = {other for other in SERVICES if networks & set(service(other).get("networks", []))}
 
@@ -97,7 +97,7 @@ def test_nobody_can_ask_who_need_not(name: str, asked_by: set[str]) -> None:
 
 
 def test_only_workers_have_the_keys_of_models() -> None:
-    """Gateways, which read the same file, are told empty ones; nobody else reads that file."""
+    """Gateways, which read the same file, get empty ones. No other service reads that file."""
     reading = {name for name in SERVICES if "env_file" in service(name)}
     keys = {each.key_variable for each in Catalogue.load(None, None, {}).providers.values()} - {""}
     told = service("gateway")["environment"]
@@ -109,7 +109,7 @@ def test_only_workers_have_the_keys_of_models() -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
-    """Nobody gains privileges; ours write only where something is mounted; ports are this machine's."""
+    """No process gains privileges. Ours write only where something is mounted; ports are this machine's."""
     one = service(name)
     assert one["security_opt"] == ["no-new-privileges:true"]
     if name in OURS:

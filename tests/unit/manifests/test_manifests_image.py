@@ -18,7 +18,7 @@ def test_the_dockerfile_is_clean() -> None:
 
 
 def test_the_images_hold_what_is_named_and_nothing_else() -> None:
-    """What the Dockerfile copies exists, and is just what .dockerignore lets through."""
+    """The files that the Dockerfile copies exist, and are those that .dockerignore lets through."""
     sources = {source for source, _ in copied()}
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
 

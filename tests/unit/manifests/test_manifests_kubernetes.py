@@ -1,4 +1,4 @@
-"""What `kustomize build` makes of deploy/kubernetes; no cluster is needed."""
+"""The output of `kustomize build` for deploy/kubernetes. No cluster is needed."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -103,7 +103,7 @@ def test_a_process_drains_before_it_is_killed(overlay: str) -> None:
 
 
 def _longest_call(queue: str) -> float:
-    """Return how many seconds a call of this queue may take; nobody waits for narrators and deliveries."""
+    """Return how many seconds a call of this queue may take. No task waits for narrators and deliveries."""
     tool = ToolSpec.model_construct(task_queue=queue, timeout=DEFAULT_TIMEOUT.total_seconds())
     calls: Mapping[str, list[ActivityConfig]] = {
         WORKFLOWS_QUEUE: [scope.short_call(""), scope.hooked_call("")],

@@ -27,7 +27,7 @@ OF_LIBRARIES = {
     "TEMPORAL_ADDRESS", "TEMPORAL_API_KEY", "TEMPORAL_CONFIG_FILE", "TEMPORAL_NAMESPACE", "TEMPORAL_PROFILE",
     "TEMPORAL_TLS_CLIENT_CERT_PATH", "TEMPORAL_TLS_CLIENT_KEY_PATH",
 }  # fmt: skip
-"""What boto3 (which does not know AWS_REGION), OpenTelemetry, Python and Temporal's SDK read themselves."""
+"""Variables that boto3 (without AWS_REGION), OpenTelemetry, Python and Temporal's SDK read themselves."""
 
 OF_OTHERS = {
     "TEMPORAL_DEPLOYMENT_NAME": "the worker controller sets it",
@@ -41,7 +41,7 @@ OF_OTHERS = {
     "TEMPORAL_CODEC_ENDPOINT": "Temporal's UI reads it",
     "TEMPORAL_CODEC_PASS_ACCESS_TOKEN": "Temporal's UI reads it",
 }
-"""What manifests or docs/operation/deployment.md name, and workers and gateways are not told."""
+"""Variables of manifests or docs/operation/deployment.md that workers and gateways do not get."""
 
 OF_IMAGES = {
     "EVERLOOP_HOST", "EVERLOOP_PORT", "EVERLOOP_BLOB_DIRECTORY", "EVERLOOP_DEMO_LEDGER",
@@ -63,7 +63,7 @@ DOCUMENTED_ELSEWHERE = {
     "EVERLOOP_API_KEY": "of commands that talk to agents",
     "EVERLOOP_TOKEN": "of commands that talk to agents",
 }
-"""What docs/settings.md tells that neither workers nor gateways read."""
+"""Variables of docs/settings.md that neither workers nor gateways read."""
 
 
 def of_models() -> set[str]:
@@ -139,7 +139,7 @@ def test_no_manifest_holds_a_secret(overlay: str) -> None:
 def test_an_empty_variable_counts_as_not_set(
     settings: type[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compose and Kubernetes leave variables empty that nobody has filled."""
+    """Compose and Kubernetes leave unset variables empty."""
     for variable in process_settings():
         monkeypatch.delenv(variable, raising=False)
     usual = _described(settings)
@@ -149,7 +149,7 @@ def test_an_empty_variable_counts_as_not_set(
 
 
 def _described(settings: type[Settings]) -> str:
-    """Return what settings come to, or what they say is missing."""
+    """Return the values of settings, or the error that names the missing ones."""
     try:
         return repr(settings())
     except ValidationError as error:
