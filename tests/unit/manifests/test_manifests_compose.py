@@ -144,7 +144,7 @@ def test_temporal_is_configured_as_the_local_one() -> None:
 
 
 def test_only_s3_of_the_blob_store_is_reached() -> None:
-    """What stands before it asks for keys on that port alone; HAProxy understands its configuration."""
+    """Its proxy opens the one port that asks for keys. HAProxy accepts the configuration."""
     haproxy, environment = require_haproxy()
     (mounted,) = service("s3")["volumes"]
     configuration = COMPOSE / mounted.partition(":")[0]
