@@ -101,13 +101,17 @@ def addresses_of_stack(directory: Path) -> dict[str, str]:
     They name its agents too, unless the environment names others.
     """
     ports = ports_of_stack("temporal", directory)
-    if "redis" not in ports:
+    try:
+        redis_url = (directory / "redis-url").read_text(encoding="utf-8") if ports else ""
+    except (OSError, ValueError):
+        redis_url = ""
+    if not redis_url:
         return {}
     return {
         "TEMPORAL_ADDRESS": f"{LOOPBACK}:{ports['temporal']}",
         "TEMPORAL_NAMESPACE": "default",
         "TEMPORAL_CONFIG_FILE": os.devnull,  # a file of the user's may name certificates or another profile
-        "EVERLOOP_REDIS_URL": f"redis://{LOOPBACK}:{ports['redis']}/0",
+        "EVERLOOP_REDIS_URL": redis_url,
         "EVERLOOP_BLOB_DIRECTORY": os.environ.get("EVERLOOP_BLOB_DIRECTORY")
         or str((directory / "blobs").absolute()),
         **_agents_of_stack(directory),

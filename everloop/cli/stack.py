@@ -148,7 +148,7 @@ def _announce(stack: "LocalStack", *, as_json: bool) -> None:
         ("console", "Console", stack.console_url),
         ("temporal_ui", "Temporal UI", stack.temporal_ui),
         ("temporal", "Temporal", stack.temporal_address),
-        ("redis", "Redis", stack.redis_url),
+        ("redis", "Redis", stack.redis_address),
         ("logs", "Logs", str(stack.logs)),
     )
     with suppress(OSError):  # a console that went away must not stop the processes

@@ -12,7 +12,11 @@ from pydantic import BaseModel, Field
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from everloop.local.servers import HTTP_NAME
+
 PROBE_TIMEOUT = 2.0
+
+_BY_NAME = {"Host": HTTP_NAME}
 
 
 class _Poller(BaseModel):
@@ -48,7 +52,7 @@ async def http_answers(client: httpx.AsyncClient, url: str, headers: dict[str, s
 
 async def temporal_answers(client: httpx.AsyncClient, http_address: str) -> bool:
     """Whether the namespace `default` can be asked for workflows."""
-    return await http_answers(client, f"{_namespace(http_address)}/workflow-count")
+    return await http_answers(client, f"{_namespace(http_address)}/workflow-count", _BY_NAME)
 
 
 async def worker_polls(client: httpx.AsyncClient, http_address: str, task_queue: str, since: float) -> bool:
@@ -59,7 +63,9 @@ async def worker_polls(client: httpx.AsyncClient, http_address: str, task_queue:
     url = f"{_namespace(http_address)}/task-queues/{quote(task_queue, safe='')}"
     for kind in ("WORKFLOW", "ACTIVITY"):
         try:
-            response = await client.get(url, params={"taskQueueType": f"TASK_QUEUE_TYPE_{kind}"})
+            response = await client.get(
+                url, params={"taskQueueType": f"TASK_QUEUE_TYPE_{kind}"}, headers=_BY_NAME
+            )
         except httpx.HTTPError:
             return False
         if not response.is_success:

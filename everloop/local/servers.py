@@ -39,18 +39,24 @@ DURABILITY = ("journal_mode=wal", "synchronous=1")
 PAUSE_SETTING = "frontend.WorkflowPauseEnabled"
 """Without it Temporal refuses `temporal workflow pause`, which is experimental."""
 
+HTTP_NAME = "everloop.invalid"
+"""The only name that Temporal's HTTP API answers to, which no page can call (RFC 6761 §6.4). It takes calls
+that pages of other sites may send, and no credentials."""
+HTTP_HOSTS = f'frontend.httpAllowedHosts=["{HTTP_NAME}"]'
+
 LOWEST_PORT = 20_000
 HIGHEST_PORT = 32_000
 
 
 @dataclass(frozen=True)
 class TemporalPorts:
-    """gRPC, web UI, metrics and HTTP API ports of a dev server."""
+    """gRPC, web UI, metrics and HTTP API ports of a dev server, and where its UI listens."""
 
     grpc: int
     ui: int
     metrics: int
     http: int
+    ui_host: str = LOOPBACK
 
 
 def free_port() -> int:
@@ -110,11 +116,12 @@ def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list
     command = [
         _beside_python("temporal"),
         *("server", "start-dev", "--ip", LOOPBACK, "--log-level", "error", "--ui-disable-news-fetch"),
-        *("--port", str(ports.grpc), "--ui-port", str(ports.ui)),
+        *("--port", str(ports.grpc), "--ui-port", str(ports.ui), "--ui-ip", ports.ui_host),
         *("--metrics-port", str(ports.metrics), "--http-port", str(ports.http)),
         *("--dynamic-config-value", f"history.transferProcessorMaxPollRPS={TRANSFER_POLLS}"),
         *("--dynamic-config-value", f"{PROBLEMS_SETTING}={PROBLEMS_TO_REPORT}"),
         *("--dynamic-config-value", f"{PAUSE_SETTING}=true"),
+        *("--dynamic-config-value", HTTP_HOSTS),
     ]
     for setting in (*ONE_PARTITION, *(f"{name}=true" for name in FAIRNESS_SETTINGS)):
         command += ["--dynamic-config-value", setting]
@@ -139,14 +146,31 @@ def type_of(attribute: SearchAttributeKey[Any]) -> str:
     return attribute.indexed_value_type.name.capitalize()
 
 
-def valkey_command(port: int, directory: Path) -> list[str]:
+def hidden_host() -> str:
+    """Return an address of this machine that a page cannot guess; on Linux alone there are more than one."""
+    if sys.platform != "linux":
+        return LOOPBACK
+    return f"127.{secrets.randbelow(254) + 1}.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}"
+
+
+def write_password(password: str, directory: Path) -> Path:
+    """Return a file from which a Valkey server reads its password: all users of a machine see commands."""
+    file = directory / "valkey.conf"
+    file.touch(mode=0o600)
+    file.write_text(f"requirepass {password}\n")
+    return file
+
+
+def valkey_command(port: int, directory: Path, configuration: Path | None = None) -> list[str]:
     """Return the command of a Valkey server that keeps an append-only file in `directory`.
 
     Every write reaches the file before it is acknowledged: with `everysec`, a SIGKILL during an fsync lost
-    acknowledged writes, and with them the record that a tool was started.
+    acknowledged writes, and with them the record that a tool was started. `configuration` is a file that it
+    reads as well.
     """
     return [
         str(get_binary_path()),
+        *([str(configuration)] if configuration else []),
         *("--bind", LOOPBACK, "--port", str(port), "--dir", str(directory)),
         *("--appendonly", "yes", "--appendfsync", "always", "--save", ""),
         *("--maxmemory-policy", "noeviction", "--loglevel", "warning"),

@@ -2,12 +2,13 @@
 
 import fcntl
 import os
+import secrets
 import shutil
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from everloop.agents.registry import AgentSettings
 from everloop.local.child_process import IsReady, Service
 from everloop.local.demo_model.script import MODEL
 from everloop.local.errors import LocalStackError
+from everloop.local.own_names import answering_to_own_names
 from everloop.local.ports import USUAL_PORTS, Ports, choose_ports
 from everloop.local.prepared import LISTENER
 from everloop.local.readiness import (
@@ -26,7 +28,15 @@ from everloop.local.readiness import (
     temporal_answers,
     worker_polls,
 )
-from everloop.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
+from everloop.local.servers import (
+    LOOPBACK,
+    TemporalPorts,
+    free_port,
+    hidden_host,
+    temporal_command,
+    valkey_command,
+    write_password,
+)
 from everloop.local.settings import StackSettings
 from everloop.local.supervisor import Supervisor
 from everloop.runtime.outbound.policy import is_loopback
@@ -39,6 +49,9 @@ AGENTS = "agents"
 CONSOLE = Path(__file__).parents[1] / "gateway/console/dist/index.html"
 """The page of the console, once it is built. To import it from there would load the gateway."""
 
+REDIS_URL = "redis-url"
+"""The file with the URL of Valkey and its password, for the same commands."""
+
 KEY_OF_THE_DEMO_MODEL = "scripted"
 PRICES_OF_THE_DEMO_MODEL = Path(__file__).with_name("demo_model") / "models.toml"
 LOCAL_WEBHOOKS = "127.0.0.0/8,::1,localhost"
@@ -48,12 +61,17 @@ SHUTDOWN_GRACE = 5
 
 @dataclass(frozen=True)
 class LocalStack:
-    """A stack that keeps its state in `directory`. `environment` is added to what its processes get."""
+    """A stack that keeps its state in `directory`. `environment` is added to what its processes get.
+
+    `ui_server` is where Temporal's UI listens itself.
+    """
 
     directory: Path
     settings: StackSettings
     ports: Ports
     environment: Mapping[str, str]
+    redis_password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    ui_server: Address = field(default_factory=lambda: Address(hidden_host(), free_port()))
 
     @property
     def ledger(self) -> Path:
@@ -90,8 +108,13 @@ class LocalStack:
         return f"{LOOPBACK}:{self.ports.temporal_http}"
 
     @property
-    def redis_url(self) -> str:
+    def redis_address(self) -> str:
+        """Where Valkey is, without the password; with it the URL stands in the file `redis-url`."""
         return f"redis://{LOOPBACK}:{self.ports.redis}/0"
+
+    @property
+    def redis_url(self) -> str:
+        return f"redis://:{self.redis_password}@{LOOPBACK}:{self.ports.redis}/0"
 
     @property
     def model(self) -> str:
@@ -117,6 +140,12 @@ class LocalStack:
     @property
     def logs(self) -> Path:
         return self.directory / "logs"
+
+    def serving_ui(self) -> AbstractAsyncContextManager[None]:
+        """Pass on to Temporal's UI what calls it by a name that is ours."""
+        name = urlsplit(os.environ.get("EVERLOOP_TEMPORAL_UI_URL", "")).hostname or ""
+        place = Address(LOOPBACK, self.ports.temporal_ui)
+        return answering_to_own_names(place, self.ui_server, {name} - {""})
 
     def services(self, client: httpx.AsyncClient) -> list[Service]:
         """Return the processes, each behind those that it needs; `client` asks whether they are ready."""
@@ -156,9 +185,10 @@ class LocalStack:
     def _temporal(self, client: httpx.AsyncClient) -> Service:
         ports = TemporalPorts(
             grpc=self.ports.temporal,
-            ui=self.ports.temporal_ui,
+            ui=self.ui_server.port,
             metrics=self.ports.temporal_metrics,
             http=self.ports.temporal_http,
+            ui_host=self.ui_server.host,
         )
         command = temporal_command(ports, self.directory / "temporal.db")
 
@@ -172,8 +202,10 @@ class LocalStack:
     def _valkey(self) -> Service:
         data = self.directory / "valkey"
         data.mkdir(parents=True, exist_ok=True)
-
-        command = valkey_command(self.ports.redis, data)
+        known = self.directory / REDIS_URL
+        known.touch(mode=0o600)
+        known.write_text(self.redis_url)
+        command = valkey_command(self.ports.redis, data, write_password(self.redis_password, data))
         return Service("valkey", command, lambda _since: redis_answers(self.redis_url))
 
     def _demo_model(self, client: httpx.AsyncClient) -> Service:
@@ -255,18 +287,27 @@ async def running_stack(
         stack.note_agents()
         async with probing_client() as client:
             supervisor = Supervisor(stack.services(client), stack.logs, say)
-            try:
-                await supervisor.start()
-                yield stack, supervisor
-            finally:
-                await supervisor.stop()
+            async with stack.serving_ui():
+                try:
+                    await supervisor.start()
+                    yield stack, supervisor
+                finally:
+                    await supervisor.stop()
 
 
 def _forget(directory: Path) -> None:
     """Remove the state of a stack by name, and nothing else that may lie in the directory."""
     for name in ("blobs", "logs", "valkey"):
         shutil.rmtree(directory / name, ignore_errors=True)
-    for name in ("temporal.db", "temporal.db-shm", "temporal.db-wal", LEDGER, "ports.json", AGENTS):
+    for name in (
+        "temporal.db",
+        "temporal.db-shm",
+        "temporal.db-wal",
+        LEDGER,
+        "ports.json",
+        AGENTS,
+        REDIS_URL,
+    ):
         (directory / name).unlink(missing_ok=True)
 
 

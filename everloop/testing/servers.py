@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -179,24 +180,29 @@ def _start_keeper(directory: Path) -> None:
             LOOPBACK,
             TemporalPorts,
             free_port,
+            hidden_host,
             temporal_command,
             valkey_command,
+            write_password,
         )
     except ImportError as error:
         raise ServersError(
             f"tests need Temporal and Valkey, and {error.name} is not installed: {INSTALL}"
         ) from None
-    ports, redis = TemporalPorts(free_port(), free_port(), free_port(), free_port()), free_port()
+    ports = TemporalPorts(free_port(), free_port(), free_port(), free_port(), hidden_host())
+    redis = free_port()
     directory.mkdir(mode=0o700)
     temporal = [*temporal_command(ports), "--dynamic-config-value", f"{TIME_SKIPPING}=true"]
-    valkey = [*valkey_command(redis, directory), "--databases", str(DATABASES)]
+    password = secrets.token_hex(16)
+    configuration = write_password(password, directory)
+    valkey = [*valkey_command(redis, directory, configuration), "--databases", str(DATABASES)]
     if shutil.which(temporal[0]) is None:
         raise ServersError(f"tests need the `temporal` command, which is not installed: {INSTALL}")
     addresses = {
         "temporal": f"{LOOPBACK}:{ports.grpc}",
         "temporal_http": f"{LOOPBACK}:{ports.http}",
-        "temporal_ui": f"http://{LOOPBACK}:{ports.ui}",
-        "redis": f"redis://{LOOPBACK}:{redis}/0",
+        "temporal_ui": f"http://{ports.ui_host}:{ports.ui}",
+        "redis": f"redis://:{password}@{LOOPBACK}:{redis}/0",
     }
     (directory / _ADDRESSES).write_text(json.dumps(addresses))
     plan = {"directory": str(directory), "commands": {"temporal": temporal, "valkey": valkey}}

@@ -12,6 +12,7 @@ from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -105,21 +106,22 @@ class _Session:
             stack = self._stack()
             stack.note_agents()
             with _listener(stack.ports.gateway) as listener:
-                errors = ErrorServer(listener)
+                errors = ErrorServer(listener, [urlsplit(stack.gateway_url).hostname or ""])
                 async with probing_client() as client:
                     supervisor = Supervisor(stack.servers(client), stack.logs, _say_trouble)
                     reloader = Reloader(stack.reloadable(listener.fileno()), stack.logs, _say_trouble)
-                    try:
-                        await reloader.prepare()
-                        await supervisor.start()
-                        await self._serve(stack, reloader, errors, listener.fileno())
-                    finally:
-                        for task in self._tasks:
-                            task.cancel()
-                        await asyncio.gather(*self._tasks, return_exceptions=True)  # the prompt leaves
-                        await errors.stop()
-                        await reloader.stop()
-                        await supervisor.stop()
+                    async with stack.serving_ui():
+                        try:
+                            await reloader.prepare()
+                            await supervisor.start()
+                            await self._serve(stack, reloader, errors, listener.fileno())
+                        finally:
+                            for task in self._tasks:
+                                task.cancel()
+                            await asyncio.gather(*self._tasks, return_exceptions=True)  # the prompt leaves
+                            await errors.stop()
+                            await reloader.stop()
+                            await supervisor.stop()
 
     def _stack(self) -> "LocalStack":
         from everloop.local.ports import USUAL_PORTS, choose_ports

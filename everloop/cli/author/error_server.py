@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from http import HTTPStatus
 
 import uvicorn
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
+
+from everloop.gateway.http.origins import OwnPagesOnly
 
 RETRY_SECONDS = "1"
 """After which clients may ask again, and browsers do."""
@@ -18,10 +20,14 @@ GRACE_SECONDS = 1
 
 
 class ErrorServer:
-    """Serves one error on a socket that others have too, from the first `tell` until `stop`."""
+    """Serves one error on a socket that others have too, from the first `tell` until `stop`.
 
-    def __init__(self, listener: socket.socket) -> None:
+    `hosts`: names that it is called by, besides those of this machine. The error has lines of source.
+    """
+
+    def __init__(self, listener: socket.socket, hosts: Iterable[str] = ()) -> None:
         self._listener = listener
+        self._app = OwnPagesOnly(self._answer, hosts)
         self._message = ""
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -31,7 +37,7 @@ class ErrorServer:
         self._message = message
         if self._serving is None:
             config = uvicorn.Config(
-                self._answer,
+                self._app,
                 interface="asgi3",
                 lifespan="off",
                 ws="none",

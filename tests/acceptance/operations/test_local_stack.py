@@ -4,21 +4,25 @@ import asyncio
 import os
 import re
 import signal
+import stat
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
 import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import TASK_STATE_COMPLETED
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError
 
 from everloop.client import Client, Result, TaskState, TextDelta
 from everloop.local.demo_model.script import SCRIPTED
-from everloop.local.servers import free_port
+from everloop.local.servers import LOOPBACK, free_port
 from tests.acceptance.cli.terminal import Ran, Shell
 from tests.support.a2a_client import connected as over_grpc
 from tests.support.a2a_client import request, response_of, send
@@ -196,6 +200,56 @@ async def test_the_printed_addresses_answer_and_the_directory_is_taken(
     assert re.fullmatch(rf"everloop: port {port} \(EVERLOOP_PORT\) is in use.*\n", third)
 
 
+START = '{"workflowType": {"name": "AgentTask"}, "taskQueue": {"name": "everloop"}, "requestId": "x"}'
+REBOUND = "pages.example"
+"""The name of a page that has pointed it at this machine, for its calls to count as calls of itself."""
+
+
+def _listening(run: Run) -> set[tuple[str, int]]:
+    """Return where the processes of a stack listen."""
+    connections = [each for process in run.family for each in process.net_connections("tcp")]
+    return {(each.laddr.ip, each.laddr.port) for each in connections if each.status == psutil.CONN_LISTEN}
+
+
+@ONLY_LINUX
+async def test_no_page_of_another_site_reads_or_changes_anything(restarted: Restarted) -> None:
+    """Not by a form, which may be sent to all ports of this machine, nor under a name that it has rebound."""
+    ui, workflow = restarted.again.addresses["Temporal UI"], "api/v1/namespaces/default/workflows"
+    listening = _listening(restarted.again)
+    # As browsers do: no connection is used for two names.
+    alone = httpx.Limits(max_keepalive_connections=0)
+    async with httpx.AsyncClient(trust_env=False, timeout=20, limits=alone) as client:
+        for _, port in {place for place in listening if place[0] == LOOPBACK}:
+            for host in (REBOUND, f"{LOOPBACK}:{port}", f"localhost:{port}"):
+                url, form = f"http://{LOOPBACK}:{port}", {"Host": host, "Content-Type": "text/plain"}
+                with suppress(httpx.HTTPError):  # of servers that do not speak HTTP
+                    sent = await client.post(f"{url}/{workflow}/theirs", content=START, headers=form)
+                    assert not sent.is_success, (port, host)
+            for path in ("", workflow):
+                with suppress(httpx.HTTPError):
+                    read = await client.get(f"{url}/{path}", headers={"Host": REBOUND})
+                    assert not read.is_success, (port, path)
+        shown = await client.get(f"{ui}/{workflow}", headers={"Host": ui.removeprefix("http://")})
+        task = await client.get(f"{ui}/{workflow}/theirs")
+    assert (shown.status_code, task.status_code) == (200, 404)
+
+
+@ONLY_LINUX
+async def test_other_users_of_this_machine_do_not_get_into_valkey(restarted: Restarted) -> None:
+    """It wants a password, which stands in a file of its user's and in no list of processes."""
+    url = (restarted.directory / "redis-url").read_text()
+    password, address = urlsplit(url).password, restarted.again.addresses["Redis"]
+    async with Redis.from_url(address) as stranger, Redis.from_url(url) as known:
+        assert await known.dbsize() > 0
+        with pytest.raises(AuthenticationError):
+            await stranger.dbsize()
+    assert urlsplit(address).password is None
+    assert stat.S_IMODE(restarted.directory.stat().st_mode) == 0o700
+    commands = [" ".join(process.cmdline()) for process in restarted.again.family]
+    assert password
+    assert not [command for command in commands if password in command]
+
+
 BROKEN = """
 from everloop import Agent
 
@@ -225,6 +279,7 @@ async def test_whoever_asks_while_no_agent_can_be_loaded_is_told_why(tmp_path: P
         await run.says("it is tried again when you save")
         told = await client.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "SendMessage"})
         shown = await client.get(f"{url}/console", headers={"Accept": "text/html"})
+        rebound = await client.get(url, headers={"Host": REBOUND})
         (project / "agent.py").write_text(BROKEN.replace("watch", ""))
         await run.says("serves clock")
         card = await client.get(f"{url}/.well-known/agent-card.json")
@@ -238,6 +293,7 @@ async def test_whoever_asks_while_no_agent_can_be_loaded_is_told_why(tmp_path: P
     assert "agent.py:4: NameError: name 'watch' is not defined" in message
     assert '>    4 │ agent = Agent(id="clock"' in message
     assert (shown.status_code, shown.text, shown.headers["refresh"]) == (503, message, "1")
+    assert (rebound.status_code, "agent.py" in rebound.text) == (421, False)
     assert (card.status_code, card.json()["name"]) == (200, "Clock")
     assert run.is_gone
 

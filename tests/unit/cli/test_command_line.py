@@ -216,8 +216,9 @@ def test_tables_are_plain_where_programs_read_them(capsys: pytest.CaptureFixture
 def running_beside(directory: Path, temporal_address: str) -> None:
     """Leave what a stack leaves that runs in this directory."""
     (directory / ".everloop").mkdir()
-    ports = {"temporal": int(temporal_address.rpartition(":")[2]), "redis": 1}
+    ports = {"temporal": int(temporal_address.rpartition(":")[2])}
     (directory / ".everloop" / "ports.json").write_text(json.dumps(ports))
+    (directory / ".everloop" / "redis-url").write_text("redis://:secret@127.0.0.1:1/0")
 
 
 def test_temporals_command_finds_the_stack_of_the_directory(tmp_path: Path, temporal_address: str) -> None:
@@ -311,7 +312,7 @@ def test_the_stack_of_a_folder_goes_before_its_file_and_the_environment_before_b
         named = dict(os.environ)
 
     assert (beside["TEMPORAL_ADDRESS"], "TEMPORAL_API_KEY" in beside) == (temporal_address, False)
-    assert beside["EVERLOOP_REDIS_URL"] == "redis://127.0.0.1:1/0"
+    assert beside["EVERLOOP_REDIS_URL"] == "redis://:secret@127.0.0.1:1/0"
     assert (beside["EVERLOOP_MODEL"], beside["EVERLOOP_TASK_QUEUE"]) == ("ollama/qwen3", "of-environment")
     assert (named["TEMPORAL_ADDRESS"], named["EVERLOOP_REDIS_URL"]) == ("far:1", "redis://near:1/0")
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from everloop.local.servers import (
+    HTTP_HOSTS,
     ONE_PARTITION,
     TRANSFER_POLLS,
     TemporalPorts,
@@ -130,10 +131,10 @@ def test_valkey_keeps_what_it_acknowledged() -> None:
 
 
 def test_temporal_is_configured_as_the_local_one() -> None:
-    """The same dynamic configuration, but for what only a server with a single shard needs."""
+    """The same dynamic configuration, but for what a server needs that has one shard or is on a desktop."""
     command = temporal_command(TemporalPorts(1, 2, 3, 4))
     local = {value for option, value in pairwise(command) if option == "--dynamic-config-value"}
-    local -= {f"history.transferProcessorMaxPollRPS={TRANSFER_POLLS}", *ONE_PARTITION}
+    local -= {f"history.transferProcessorMaxPollRPS={TRANSFER_POLLS}", *ONE_PARTITION, HTTP_HOSTS}
     configured = yaml.safe_load((COMPOSE / "temporal/dynamic-config.yaml").read_text())
     here = {f"{key}={str(values[0]['value']).lower()}" for key, values in configured.items()}
 
