@@ -3,10 +3,12 @@
 What stands at the head of this module is loaded in no time: until `main` begins, Ctrl-C still shows one.
 """
 
+import io
 import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 _FAILED, _INTERRUPTED = 1, 130
@@ -14,16 +16,37 @@ _FAILED, _INTERRUPTED = 1, 130
 
 def main() -> None:
     """Run the command of this process's arguments, and end the process."""
+    _open_streams()
     was_interrupted = _watch_interrupts()
     try:
         from everloop.cli.app import run  # noqa: PLC0415 -- it takes half a second
 
-        code = run(sys.argv[1:], was_interrupted)
+        code = run(_arguments(), was_interrupted)
     except BaseException as error:
         if not (isinstance(error, KeyboardInterrupt) or was_interrupted()):
             raise
         _end_interrupted()
     _end(code)
+
+
+def _open_streams() -> None:
+    """Open what is closed, or the next file would be our output; write any letter, in whatever encoding."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", encoding="utf-8"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _arguments() -> list[str]:
+    """Return the arguments, in UTF-8 also where the locale says something else, or nothing.
+
+    What is in another encoding keeps what Python puts in the place of its bytes.
+    """
+    with suppress(UnicodeDecodeError):
+        return [os.fsencode(each).decode() for each in sys.argv[1:]]
+    return sys.argv[1:]
 
 
 def _watch_interrupts() -> Callable[[], bool]:

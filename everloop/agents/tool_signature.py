@@ -3,6 +3,7 @@
 import functools
 import inspect
 import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -207,8 +208,10 @@ def read_docstring(tool_name: str, function: Function) -> tuple[str, dict[str, s
     whole = _whole(function)
     text = inspect.getdoc(whole) if hasattr(whole, "__name__") else _doc_of_object(whole)
     if not text or not text.strip():
+        removed = "; Python runs with -OO, which removes them: start it with -O, or without"
         raise ToolDefinitionError(
-            f"tool {tool_name!r} has no docstring; write one, it tells the model what the tool is for"
+            f"tool {tool_name!r} has no docstring"
+            + (removed if sys.flags.optimize > 1 else "; write one, it tells the model what the tool is for")
         )
     rest, told = _split(text)
     known = inspect.signature(whole).parameters

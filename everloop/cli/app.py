@@ -4,6 +4,7 @@
 commands need (Temporal's client alone takes half a second) before one of them runs.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -15,7 +16,15 @@ from everloop.cli.author import add, dev, new
 from everloop.cli.client import artifacts, chat, contexts, gateways, tasks
 from everloop.cli.doctor import command as doctor
 from everloop.cli.housekeeping import command as housekeeping
-from everloop.cli.output import INTERRUPTED, NAME, print_line, print_notice, report
+from everloop.cli.output import (
+    INTERRUPTED,
+    NAME,
+    CommandError,
+    check_arguments,
+    print_line,
+    print_notice,
+    report,
+)
 from everloop.version import __version__
 
 OWN_REPORTS = frozenset({"worker", "gateway", "temporal"})
@@ -79,8 +88,12 @@ def run(arguments: Sequence[str], was_interrupted: Callable[[], bool] = lambda: 
         KeyboardInterrupt: Ctrl-C, before the command began or as an error that somebody has made of it.
     """
     try:
+        check_arguments(arguments)
         code = app(arguments, prog_name=NAME, standalone_mode=False)
-    except SystemExit as ended:  # tab completion, and a reader of our output that went away
+        sys.stdout.flush()
+    except SystemExit as ended:  # tab completion, a reader of our output that went away, Python with -OO
+        if isinstance(ended.code, str):
+            return report(CommandError(ended.code.removeprefix(f"{NAME}: ")))
         code = ended.code
     except Exception as error:
         if was_interrupted() and not isinstance(error, typer.TyperException):

@@ -6,6 +6,8 @@ command line is wrong, 130 somebody pressed Ctrl-C.
 """
 
 import base64
+import errno
+import io
 import json
 import shlex
 import sys
@@ -29,6 +31,9 @@ NAME = "everloop"
 FAILED = 1
 MISUSED = 2
 INTERRUPTED = 130
+
+_UNWRITTEN = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""What goes wrong where output is written."""
 
 NOTHING = "-"
 """What stands in a table where there is nothing."""
@@ -104,7 +109,8 @@ def print_line(line: str) -> None:
 
 def print_json(value: object) -> None:
     """Print data for a program; what a client answers has the names of docs/client.md."""
-    print_line(json.dumps(value, indent=2, ensure_ascii=False, default=fields_of))
+    is_utf8 = (sys.stdout.encoding or "").lower() in {"utf-8", "utf8"}
+    print_line(json.dumps(value, indent=2, ensure_ascii=not is_utf8, default=fields_of))
 
 
 def fields_of(value: Any) -> object:  # noqa: ANN401 -- what json does not know
@@ -183,6 +189,19 @@ class CommandError(typer.TyperException):
         self.exit_code = exit_code
 
 
+def check_arguments(arguments: Sequence[str]) -> None:
+    """See that all arguments are texts.
+
+    Raises:
+        CommandError: one holds what Python puts in the place of bytes that are no UTF-8.
+    """
+    for number, each in enumerate(arguments, 1):
+        if any("\ud800" <= letter <= "\udfff" for letter in each):
+            raise misused(
+                f"argument {number} is not in UTF-8; set the terminal to UTF-8, or give the text by a file"
+            )
+
+
 def misused(message: str) -> CommandError:
     """Return the error of a command line whose options do not go together."""
     return CommandError(message, MISUSED)
@@ -220,6 +239,11 @@ def report(error: Exception) -> int:
         if error.format_message():  # without any, the help has been shown in its place
             print_notice(_misuse(error))
         return error.exit_code
+    if isinstance(error, OSError) and error.errno in _UNWRITTEN:
+        sys.stdout = io.StringIO()  # what is left in the buffer cannot be written, either
+        if error.errno != errno.EPIPE:  # the reader went away
+            print_notice(f"the output cannot be written: {error.strerror}; free some, or write it elsewhere")
+        return FAILED
     if isinstance(error, ModuleNotFoundError):
         print_notice(f"the module {error.name!r} is missing: install Everloop again in this environment")
         return FAILED

@@ -26,22 +26,13 @@ if TYPE_CHECKING:
 # What the options may be: each function returns what it is given, or refuses it.
 
 
-def check_utf8(value: str) -> str:
-    """Temporal takes nothing else; what a shell passes on may be anything."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise typer.BadParameter("it is not in UTF-8; see the character set of your terminal") from None
-    return value
-
-
 def check_text(value: str) -> str:
     """A message, which Temporal keeps with the schedule."""
     from everloop.runtime.schedules.definition import MAX_MESSAGE_BYTES
 
     if not value.strip():
         raise typer.BadParameter("the message is empty; write what the agent is to do")
-    size = len(check_utf8(value).encode())
+    size = len(value.encode())
     if size > MAX_MESSAGE_BYTES:
         raise typer.BadParameter(f"the message has {size} bytes; give at most {MAX_MESSAGE_BYTES}")
     return value
@@ -51,7 +42,7 @@ def check_cron(value: str) -> str:
     """A cron expression; Temporal checks the rest of it."""
     if value and not value.strip():
         raise typer.BadParameter("the expression is empty; write '0 9 * * 1-5', for example")
-    return check_utf8(value)
+    return value
 
 
 def check_every(value: str) -> str:
@@ -60,7 +51,7 @@ def check_every(value: str) -> str:
 
     if value:
         try:
-            read_interval(check_utf8(value))
+            read_interval(value)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
     return value
@@ -70,7 +61,7 @@ def check_owner(value: str) -> str:
     """Who can be an owner, or anonymous."""
     from everloop.gateway.context import ANONYMOUS, problem_of_owner
 
-    if value != ANONYMOUS and (problem := problem_of_owner(check_utf8(value))):
+    if value != ANONYMOUS and (problem := problem_of_owner(value)):
         raise typer.BadParameter(f"nobody can be called {value!r}: {problem}")
     return value
 
@@ -82,7 +73,7 @@ def check_context(value: str) -> str:
     from everloop.gateway.requests.messages import check_id
 
     try:
-        return check_id(check_utf8(value), "the id of the context") if value else value
+        return check_id(value, "the id of the context") if value else value
     except InvalidParamsError as error:
         raise typer.BadParameter(error.message) from None
 
@@ -91,7 +82,7 @@ def check_schedule_id(value: str) -> str:
     """What a schedule can be called."""
     from everloop.runtime.schedules.definition import problem_of_id
 
-    if value and (problem := problem_of_id(check_utf8(value))):
+    if value and (problem := problem_of_id(value)):
         raise typer.BadParameter(problem)
     return value
 
@@ -102,7 +93,7 @@ HEAD = ("ID", "AGENT", "WHEN", "NEXT RUN", "LAST TASK", "PAUSED")
 
 Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate-other", "allow-all"]
 
-Id = Annotated[str, typer.Argument(metavar="ID", callback=check_utf8, help="What `list` calls it.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="What `list` calls it.")]
 
 FIELDS = "minute, hour, day of the month, month, day of the week"
 OVERLAP = (
@@ -136,17 +127,17 @@ def find_servers() -> None:
     everloop schedules add --agent watcher --text "Look for news." --every 30m --id news"""
 )
 def add(  # noqa: PLR0913 -- each is an option
-    agent: Annotated[str, option("ID", "Who gets it.", check_utf8)],
+    agent: Annotated[str, option("ID", "Who gets it.")],
     text: Annotated[str, option("TEXT", "The message.", check_text)],
     *,
     cron: Annotated[str, option("CRON", f"When: {FIELDS}, as in '0 9 * * 1-5'.", check_cron)] = "",
     every: Annotated[str, option("TIME", "Or how often: 90s, 30m, 1h30m, 7d.", check_every)] = "",
-    time_zone: Annotated[str, option("ZONE", "Where --cron is read.", check_utf8)] = "UTC",
+    time_zone: Annotated[str, option("ZONE", "Where --cron is read.")] = "UTC",
     overlap: Annotated[Overlap, option("POLICY", OVERLAP)] = "skip",
     owner: Annotated[str, option("NAME", "Whose tasks these are.", check_owner)] = "anonymous",
     context: Annotated[str, option("ID", CONTEXT, check_context)] = "",
     given_id: Annotated[str, option("ID", SCHEDULE_ID, check_schedule_id, name="--id")] = "",
-    note: Annotated[str, option("TEXT", "A note for people; Temporal's UI shows it.", check_utf8)] = "",
+    note: Annotated[str, option("TEXT", "A note for people; Temporal's UI shows it.")] = "",
 ) -> None:
     """Send a message to an agent again and again; each time it becomes a new task."""
     if bool(cron) == bool(every):

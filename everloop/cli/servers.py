@@ -8,6 +8,7 @@ import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -43,13 +44,23 @@ def run_on_servers(work: Coroutine[Any, Any, T], *kinds: type[Exception], interr
 
 
 def read_env(directory: Path) -> dict[str, str]:
-    """Return what the `.env` of a directory says; what is not set there, or wrong, is left out."""
+    """Return what the `.env` of a directory says; what is not set there, or wrong, is left out.
+
+    Raises:
+        CommandError: the file is no text.
+    """
     file = directory / ENV
     if not file.is_file():
         return {}
     from dotenv import dotenv_values
 
-    return {name: value for name, value in dotenv_values(file).items() if value}
+    from everloop.workflows.contract.parts import encoding_of
+
+    content = file.read_bytes()
+    if not (encoding := encoding_of("", content, is_whole=True)):
+        raise CommandError(f"{file} is no text in UTF-8; save it as that, or remove it")
+    read = dotenv_values(stream=StringIO(content.decode(encoding)))
+    return {name: value for name, value in read.items() if value}
 
 
 def use_env(*, tells: bool = True) -> dict[str, str]:
@@ -60,7 +71,7 @@ def use_env(*, tells: bool = True) -> dict[str, str]:
     What runs or asks the servers of an Everloop does it first of all. What talks to agents does not: who
     reads a file that came with a folder should not send keys where it says.
     """
-    noted = {name: value for name, value in read_env(Path.cwd()).items() if name not in os.environ}
+    noted = {name: value for name, value in read_env(Path.cwd()).items() if not os.environ.get(name)}
     os.environ.update(noted)
     if tells:
         from everloop.runtime.settings import unknown_settings

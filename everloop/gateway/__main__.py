@@ -1,5 +1,7 @@
 """Run a gateway: `python -m everloop.gateway`."""
 
+from everloop.runtime.lean import freeze_startup  # isort: skip -- it loads libraries before they load more
+
 import asyncio
 import os
 import signal
@@ -23,7 +25,6 @@ from everloop.gateway.cards.signing import CardKeySettings, load_card_key
 from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import make_push
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores
-from everloop.runtime.lean import freeze_startup
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import StartError, allow_files, explain, report_unknown
 from everloop.runtime.telemetry.setup import configure_telemetry

@@ -9,6 +9,12 @@ import gc
 import sys
 from importlib import import_module
 
+if sys.flags.optimize > 1:
+    sys.exit(
+        "everloop: Python runs with -OO (PYTHONOPTIMIZE=2), which removes the docstrings of tools, and "
+        "models read these; start it with -O, or without"
+    )
+
 _THRESHOLDS = gc.get_threshold()
 gc.set_threshold(10_000, 50, 100)  # till a process has started: what it loads is no garbage
 

@@ -91,7 +91,8 @@ class _Session:
 
         given = read_env(self.project.directory)
         os.environ.clear()
-        os.environ.update({**given, **self.environment})
+        of_file = {name: value for name, value in given.items() if not self.environment.get(name)}
+        os.environ.update({**self.environment, **of_file})
         for problem in unknown_settings(given):
             _show(f"! {problem}", "yellow")
 
@@ -153,7 +154,11 @@ class _Session:
                 if not changed:
                     continue
                 if changed & SETTINGS_FILES:
-                    self.read_settings()
+                    try:
+                        self.read_settings()
+                    except CommandError as error:
+                        _show(f"! {error.message}", "yellow")
+                        continue
                     stack = _with_settings(stack)
                     await reloader.change(stack.reloadable(listener))
                 await self._load(stack, reloader, errors, ", ".join(sorted(changed)))

@@ -187,10 +187,3 @@ def test_a_wrong_file_of_temporal_is_told_without_its_lines(
     assert "TOML parse error at line 2, column 1" in told
     assert "secret" not in told
     assert "5ecre7" not in told
-
-
-@pytest.mark.parametrize("option", ["--agent", "--owner"])
-def test_text_has_to_be_utf_8(capsys: pytest.CaptureFixture[str], option: str) -> None:
-    """Temporal takes nothing else; what a shell passes on may be anything."""
-    assert run([*ADD, option, "\udcff"]) == 2
-    assert "it is not in UTF-8; see the character set" in capsys.readouterr().err.splitlines()[-1]

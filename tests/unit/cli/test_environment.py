@@ -1,0 +1,119 @@
+"""The command `everloop` in an odd environment: that does no harm, or is one line with a remedy."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everloop.cli.app import run
+from everloop.cli.servers import read_env, use_env
+from tests.support.servers.processes import ROOT
+
+FULL = Path("/dev/full")
+
+
+def in_shell(line: str, *, optimize: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of a shell, in which `everloop` is the command and `$PYTHON` its Python."""
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith(("TEMPORAL_", "EVERLOOP_", "LC_", "LANG"))
+    }
+    python = f"{sys.executable} {optimize}"
+    return subprocess.run(
+        ["sh", "-c", f'everloop() {{ {python} -m everloop "$@"; }}; {line}'],
+        env={**kept, "PYTHONPATH": str(ROOT), "PYTHON": sys.executable, **variables},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_closed_output_is_nowhere(closed: str) -> None:
+    """As services start: nothing is told, and nothing that is opened later takes its place."""
+    done = in_shell(f"everloop --version {closed}")
+    assert (done.returncode, done.stderr) == (0, "")
+    failed = in_shell(f"everloop nonsense {closed}")
+    assert (failed.returncode, "Traceback" in failed.stderr) == (2, False)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("command", ["--version", "--help", "doctor --json"])
+def test_a_full_output_is_told(command: str) -> None:
+    """With what is wrong, and exit code 1."""
+    done = in_shell(f"everloop {command} >{FULL}")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "everloop: the output cannot be written: No space left on device; free some, or write it elsewhere\n",
+    )
+
+
+def test_an_output_that_knows_fewer_letters_gets_others_in_their_place(tmp_path: Path) -> None:
+    """Umlauts and marks are no reason to fail; in JSON they are escaped."""
+    add = "everloop profiles add home http://grün.example --auth none"
+    variables = {"PYTHONIOENCODING": "ascii", "XDG_CONFIG_HOME": str(tmp_path)}
+    done = in_shell(f"{add} >/dev/null; everloop profiles list; everloop profiles list --json", **variables)
+    assert done.returncode == 0
+    assert "http://gr?n.example" in done.stdout
+    assert r"http://gr\u00fcn.example" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "variables", [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}], ids=str
+)
+def test_arguments_are_read_in_utf_8_whatever_the_locale(variables: dict[str, str]) -> None:
+    """A locale that is not set, as in containers and services, says nothing of what was typed."""
+    done = in_shell("everloop send grüß --profile http://127.0.0.1:9", **variables)
+    assert done.returncode == 1
+    assert done.stderr.startswith("everloop: nobody answers at http://127.0.0.1:9 ")
+
+
+def test_an_argument_in_another_encoding_is_told() -> None:
+    """With its place, and what was expected."""
+    done = in_shell("everloop send \"$(printf 'gr\\374n')\" --profile http://127.0.0.1:9")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "everloop: argument 2 is not in UTF-8; set the terminal to UTF-8, or give the text by a file\n",
+    )
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_the_file_of_a_folder_is_read_in_the_usual_encodings(tmp_path: Path, encoding: str) -> None:
+    """PowerShell writes UTF-16, old editors Windows-1252."""
+    (tmp_path / ".env").write_bytes("# Schlüssel\nEVERLOOP_MODEL=größe/modell\n".encode(encoding))
+    assert read_env(tmp_path) == {"EVERLOOP_MODEL": "größe/modell"}
+
+
+def test_a_file_of_a_folder_that_is_no_text_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_bytes(b"\0\1\xff\xfe")
+    assert run(["keys", "list"]) == 1
+    assert capsys.readouterr().err == (
+        f"everloop: {tmp_path / '.env'} is no text in UTF-8; save it as that, or remove it\n"
+    )
+
+
+def test_an_empty_variable_does_not_hide_that_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Empty counts as not set, everywhere."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("OPENAI_API_KEY=of-file\nEVERLOOP_MODEL=of-file\n")
+    monkeypatch.setattr(os, "environ", {"OPENAI_API_KEY": "", "EVERLOOP_MODEL": "of-environment"})
+    use_env()
+    assert os.environ == {"OPENAI_API_KEY": "of-file", "EVERLOOP_MODEL": "of-environment"}
+
+
+@pytest.mark.parametrize("command", ["everloop worker", "everloop gateway", "$PYTHON -OO -m everloop.worker"])
+def test_processes_that_lack_docstrings_say_so(command: str) -> None:
+    """Models read those of tools. What needs none works."""
+    done = in_shell(command, optimize="-OO")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert done.stderr.startswith("everloop: Python runs with -OO ")
+    assert in_shell("everloop --version", optimize="-OO").returncode == 0
