@@ -42,10 +42,10 @@ class LoopThread:
                 if self._is_forked
                 else "the client is closed; make another one"
             )
-        tasks, ended = list[asyncio.Task[_T]](), threading.Event()
+        tasks, ended = list[asyncio.Task[_T | SystemExit | KeyboardInterrupt]](), threading.Event()
 
         def begin() -> None:
-            tasks.append(self._loop.create_task(coroutine))
+            tasks.append(self._loop.create_task(_caught(coroutine)))
             tasks[0].add_done_callback(lambda _: ended.set())
 
         def end() -> None:
@@ -58,7 +58,10 @@ class LoopThread:
             self._loop.call_soon_threadsafe(end)
             ended.wait()
             raise
-        return tasks[0].result()
+        result = tasks[0].result()
+        if isinstance(result, SystemExit | KeyboardInterrupt):
+            raise result
+        return result
 
     @property
     def is_closed(self) -> bool:
@@ -73,6 +76,14 @@ class LoopThread:
         """End the thread."""
         self._loop.call_soon_threadsafe(self._is_closed.set)
         self._thread.join()
+
+
+async def _caught(coroutine: Coroutine[Any, Any, _T]) -> _T | SystemExit | KeyboardInterrupt:
+    """Return an exit, as of a function that makes tokens, for the caller: it would end the event loop."""
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        return error
 
 
 def _wait(

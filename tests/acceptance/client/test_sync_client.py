@@ -38,6 +38,19 @@ async def test_the_client_without_asyncio_does_the_same_where_a_loop_runs(servic
     assert all(task.cancelled() for task in left_behind)
 
 
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_an_exit_of_a_token_is_the_callers(raised: BaseException) -> None:
+    """As without a thread in between; the client goes on."""
+
+    def token() -> str:
+        raise raised
+
+    with SyncClient("http://127.0.0.1:1", token=token) as client:
+        for _ in range(2):
+            with pytest.raises(type(raised)):
+                client.card()
+
+
 def test_the_client_without_asyncio_has_all_methods_of_the_other() -> None:
     """With the same parameters."""
     methods = {name for name in dir(Client) if not name.startswith("_")}
