@@ -6,11 +6,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import structlog
 import uvloop
@@ -41,11 +41,13 @@ from everloop.models.catalogue import Catalogue, ModelsSettings
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import StartError, allow_files, explain, hide_environment, report_unknown
+from everloop.runtime.telemetry.logs import exception_fields
 from everloop.runtime.telemetry.settings import TelemetrySettings
 from everloop.runtime.telemetry.setup import configure_logs, configure_telemetry
 from everloop.runtime.temporal.connection import NAMESPACE_TIMEOUT, TemporalUnreachableError, connect_worker
 from everloop.runtime.temporal.describe import namespace_retention
 from everloop.runtime.temporal.housekeeping import ensure_housekeeping
+from everloop.runtime.user_code import error_kind, translate_base_exceptions
 from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.cleanup import announce_user
@@ -257,16 +259,17 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
 
 
 @asynccontextmanager
-async def _closing_plugins(agents: AgentRegistry) -> AsyncGenerator[None]:
+async def closing_plugins(agents: AgentRegistry) -> AsyncGenerator[None]:
     """Let plugins close what they have opened, once nothing uses it any more."""
     try:
         yield
     finally:
         for plugin in agents.plugins:
             try:
-                await plugin.close()
+                with translate_base_exceptions():
+                    await plugin.close()
             except Exception as error:  # noqa: BLE001 -- it is the user's code, and the next one is to close too
-                _log.warning("plugin not closed", plugin=plugin.name, error_type=type(error).__name__)
+                _log.warning("plugin not closed", plugin=plugin.name, error_type=error_kind(error))
 
 
 @asynccontextmanager
@@ -280,7 +283,7 @@ async def working(
     """Connect, and work until the block ends. `plugins` are those of Temporal's client."""
     async with _connected(plugins) as servers:
         ports = _wire(servers, agents, settings, catalogue)
-        async with _closing_plugins(agents), running_workers(servers.temporal, ports, settings, queues):
+        async with closing_plugins(agents), running_workers(servers.temporal, ports, settings, queues):
             yield servers
 
 
@@ -346,7 +349,7 @@ def work(given: WorkerArguments) -> int:
     try:
         if given.processes > 1:
             return uvloop.run(_run_processes(given))
-        uvloop.run(run(load_agents(AgentSettings().agents), given.queues))
+        run_loop(run(load_agents(AgentSettings().agents), given.queues))
     except (AgentError, QueueNameError, StartError) as error:
         sys.stderr.write(f"worker: {error}\n")
         return 1
@@ -354,6 +357,24 @@ def work(given: WorkerArguments) -> int:
         sys.stderr.write(f"worker: wrong setting: {explain(error)}\n")
         return 1
     return 0
+
+
+def run_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Run a worker to its end; end the process at once where user code exits past every boundary.
+
+    That happens in callbacks of the event loop. What runs there cannot be ended in order: it may wait for
+    what the exit has skipped.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        main = runner.get_loop().create_task(work)
+        try:
+            runner.get_loop().run_until_complete(main)
+        except (SystemExit, KeyboardInterrupt) as error:
+            if main.done():  # Ctrl-C, before it had the signal in hand
+                raise
+            _log.critical("the worker ends: user code has ended its event loop", **exception_fields(error))
+            sys.stderr.flush()
+            os._exit(1)
 
 
 async def _run_processes(given: WorkerArguments) -> int:

@@ -11,11 +11,12 @@ from pydantic import ValidationError
 from temporalio.exceptions import ApplicationError
 
 from everloop.agents.agent import Agent
-from everloop.agents.errors import UnknownAgentError, error_text
+from everloop.agents.errors import UnknownAgentError
 from everloop.agents.hooks import ANYBODY, HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
 from everloop.models.interface import ModelRequest
+from everloop.runtime.user_code import error_kind, error_text, translate_base_exceptions
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
 from everloop.workflows.contract.payloads import Wire
@@ -64,13 +65,13 @@ class PluginFailedError(ApplicationError):
     It ends the task where nobody catches it, as nothing of it would go better again.
     """
 
-    def __init__(self, plugin: str, method: str, error: BaseException | str) -> None:
+    def __init__(self, plugin: str, method: str, error: Exception | str) -> None:
         problem = error if isinstance(error, str) else error_text(error)
         text = f"plugin {plugin!r} failed in {method}: {problem}"
         super().__init__(text, type=failures.PLUGIN_FAILED, non_retryable=True)
         self.plugin = plugin
         self.method = method
-        self.error_type = type(self if isinstance(error, str) else error).__name__
+        self.error_type = error_kind(self if isinstance(error, str) else error)
 
 
 class Hooks:
@@ -270,18 +271,13 @@ async def in_time(
 
     Raises:
         PluginFailedError: it raised, or took too long.
-        CancelledError: whoever waits is cancelled, not just something that the plugin called.
     """
     limit = asyncio.timeout(seconds)
     try:
-        async with limit:
-            return await asked()
-    except asyncio.CancelledError as error:
-        if (task := asyncio.current_task()) is None or task.cancelling():
-            raise
-        problem: BaseException | str = error
-    except TimeoutError as error:
-        problem = f"it did not finish within {seconds:g} s" if limit.expired() else error
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a plugin raises; an exit would end the worker
-        problem = error
+        with translate_base_exceptions():
+            async with limit:
+                return await asked()
+    except Exception as error:  # noqa: BLE001 -- whatever a plugin raises
+        is_late = isinstance(error, TimeoutError) and limit.expired()
+        problem = f"it did not finish within {seconds:g} s" if is_late else error
     raise PluginFailedError(plugin.name, method, problem)

@@ -26,6 +26,8 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from everloop.runtime.user_code import error_text, inner_errors, translate_base_exceptions
+
 
 class AgentError(Exception):
     """Something is wrong with the agents of this process."""
@@ -239,10 +241,12 @@ def translate_import_errors(file: Path) -> Generator[None]:
         AgentDefinitionError: it raised something; the message is one line.
     """
     try:
-        yield
-    except (Exception, SystemExit) as error:
-        where, line = _place_of(error, file.resolve())
-        raise AgentDefinitionError(f"{display_path(where)}:{line}: {_reason_of(error)}") from error
+        with translate_base_exceptions():
+            yield
+    except Exception as error:
+        first, *_ = inner_errors(error)
+        where, line = _place_of(first, file.resolve())
+        raise AgentDefinitionError(f"{display_path(where)}:{line}: {_reason_of(first)}") from error
 
 
 def _place_of(error: BaseException, file: Path) -> tuple[Path, int]:
@@ -268,7 +272,7 @@ def _reason_of(error: BaseException) -> str:
     elif isinstance(error, SyntaxError):
         reason = f"{type(error).__name__}: {error.msg}"
     else:
-        reason = f"{type(error).__name__}: {error}{_hint(error)}"
+        reason = f"{error_text(error)}{_hint(error)}"
     line = " ".join(reason.split())
     return line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]} …"
 
@@ -332,12 +336,3 @@ def display_path(path: Path) -> str:
     """Return a path as people know it: relative to where they started the process, if it is below."""
     path = path.resolve()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def error_text(error: BaseException) -> str:
-    """Return the kind of an error of somebody else's code, and what it says, as far as that can be sent."""
-    try:
-        said = str(error)
-    except Exception:  # noqa: BLE001 -- it is their code that says it
-        said = "(it cannot say what)"
-    return f"{type(error).__name__}: {said}".encode(errors="replace").decode()

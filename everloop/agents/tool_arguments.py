@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from pydantic import BaseModel, JsonValue, RootModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from everloop.agents.errors import error_text
 from everloop.agents.tool import Tool
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
+from everloop.runtime.user_code import error_text, translate_base_exceptions
 
 # The result of a tool call: from a Python value to the text that the model reads.
 
@@ -73,7 +73,8 @@ def read_arguments(tool: Tool, text: str) -> BaseModel:
     """
     model = _Object if tool.schema is not None else tool.arguments
     try:
-        return model.model_validate_json(text.strip() or "{}")
+        with translate_base_exceptions():
+            return model.model_validate_json(text.strip() or "{}")
     except ValidationError as error:
         raise InvalidArgumentsError(_explain(tool, _problems(error))) from None
     except Exception as error:  # noqa: BLE001 -- its validators are the user's code

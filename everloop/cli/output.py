@@ -247,7 +247,10 @@ def report(error: Exception) -> int:
     if isinstance(error, ModuleNotFoundError):
         print_notice(f"the module {error.name!r} is missing: install Everloop again in this environment")
         return FAILED
-    print_notice(f"this should not happen: {type(error).__name__} at {_origin(error)}; please report it")
+    from everloop.runtime.user_code import inner_errors
+
+    first, *_ = inner_errors(error)
+    print_notice(f"this should not happen: {type(first).__name__} at {_origin(first)}; please report it")
     return FAILED
 
 
@@ -259,7 +262,7 @@ def _misuse(error: typer.TyperException) -> str:
     return f"{problem[:1].lower()}{problem[1:]}{see} `{command} --help`"
 
 
-def _origin(error: Exception) -> str:
+def _origin(error: BaseException) -> str:
     """Return where it was raised. What the message or a variable holds may be a secret."""
     *_, last = traceback.extract_tb(error.__traceback__) or [None]
     return f"{last.filename}:{last.lineno}" if last else "an unknown place"

@@ -25,6 +25,7 @@ from everloop.local.demo_model.app import build_app
 from everloop.local.demo_model.chat_request import ChatRequest
 from everloop.local.demo_model.completion import Call, Refusal, Reply
 from everloop.models.catalogue import Catalogue, Provider
+from everloop.runtime.user_code import error_text, translate_base_exceptions
 from everloop.testing.errors import ScriptError
 
 AnyReply = str | Call | Reply | Refusal | Sequence[Call] | Mapping[str, JsonValue] | BaseModel
@@ -101,12 +102,15 @@ class _Speaking(StandIn):
     async def _answer(self, request: ChatRequest) -> Reply | Refusal:
         self.requests.append(request)
         try:
-            reply = await self.say(request)
+            with translate_base_exceptions():
+                reply = await self.say(request)
             if self._checks_tools and isinstance(reply, Reply):
                 _check_calls(reply, request)
         except Exception as error:  # noqa: BLE001 -- a function of the test may raise anything
             is_ours = isinstance(error, ScriptError)
-            self.problems.append(str(error) if is_ours else f"the model's function raised {error!r}")
+            self.problems.append(
+                str(error) if is_ours else f"the model's function raised {error_text(error)}"
+            )
             return Refusal(400, "the stand-in for the model has no reply; the test says why")
         return reply
 

@@ -27,7 +27,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
 from everloop.models.catalogue import Catalogue
 from everloop.testing.errors import WorkerProcessError
-from everloop.worker import working
+from everloop.worker import run_loop, working
 from everloop.workers.settings import WorkerSettings
 
 _READY = b"ready"
@@ -205,7 +205,7 @@ def main(told: int) -> None:
         size = int.from_bytes(sys.stdin.buffer.read(8), "big")
         written = sys.stdin.buffer.read(size)
         threading.Thread(target=_end_with_the_test, daemon=True).start()
-        asyncio.run(_work(pickle.loads(written), told))  # noqa: S301 -- the test wrote it
+        run_loop(_work(pickle.loads(written), told))  # noqa: S301 -- the test wrote it
     except BaseException:  # noqa: BLE001 -- whatever it is, the test is told
         os.write(told, traceback.format_exc().encode())
     os._exit(1)

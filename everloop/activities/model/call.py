@@ -50,9 +50,9 @@ from everloop.activities.publish import publish_events, run_steps, try_publish
 from everloop.activities.retries import suppress_store_errors
 from everloop.activities.transcripts import RecentTranscripts, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
-from everloop.agents.errors import error_text
 from everloop.agents.registry import AgentRegistry
 from everloop.models.interface import ModelBusyError, ModelRefusedError, ModelRequest, PromptTooLongError
+from everloop.runtime.user_code import error_text, translate_base_exceptions
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.providers import HeldBackError
@@ -429,15 +429,12 @@ async def _response(respond: Responder, turn: Turn) -> AssistantMessage:
         ApplicationError: it failed, or that is no reply; the same turn would fail again.
     """
     try:
-        made: object = await respond(turn)
+        with translate_base_exceptions():
+            made: object = await respond(turn)
         if isinstance(made, AssistantMessage):  # pyright: ignore[reportUnnecessaryIsInstance] -- a function may return anything
             return check_fields(made)
         problem = f"it returned a {type(made).__name__}, not an AssistantMessage"
-    except asyncio.CancelledError as error:
-        if (this := asyncio.current_task()) is None or this.cancelling():
-            raise
-        problem = error_text(error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code; an exit would end the worker
+    except Exception as error:  # noqa: BLE001 -- it is the user's code
         problem = error_text(error)
     failed = f"the agent's own function failed: {problem}"
     raise ApplicationError(failed, type=failures.MODEL_REFUSED, non_retryable=True)

@@ -21,6 +21,7 @@ from everloop.models.interface import (
     TextDelta,
 )
 from everloop.runtime.settings import StartError
+from everloop.runtime.user_code import error_kind, translate_base_exceptions
 from everloop.workflows.contract.messages import ListedTool
 from everloop.workflows.contract.settings import ModelSettings
 
@@ -116,9 +117,10 @@ class Clients:
         """Let go of all their connections; what one of an author raises is logged."""
         for name, model in self._made.items():
             try:
-                await model.close()
+                with translate_base_exceptions():
+                    await model.close()
             except Exception as error:  # noqa: BLE001 -- it may be the user's code, and the next one is to close too
-                _log.warning("model not closed", provider=name, error_type=type(error).__name__)
+                _log.warning("model not closed", provider=name, error_type=error_kind(error))
 
 
 def make_model(provider: Provider) -> Model:
@@ -143,11 +145,12 @@ def _maker(provider: Provider) -> Callable[[Provider], Model]:
         case kind:
             module, _, attribute = kind.partition(":")
             try:
-                return cast("Callable[[Provider], Model]", getattr(import_module(module), attribute))
+                with translate_base_exceptions():
+                    return cast("Callable[[Provider], Model]", getattr(import_module(module), attribute))
             except Exception as error:  # noqa: BLE001 -- it is the user's code
                 raise StartError(
                     f"models.toml: providers.{provider.name}.kind: cannot load {kind!r} "
-                    f"({type(error).__name__}); give a module that can be imported here, and a function in "
+                    f"({error_kind(error)}); give a module that can be imported here, and a function in "
                     "it that makes a Model"
                 ) from None
 

@@ -54,6 +54,7 @@ from everloop.models.interface import (
 )
 from everloop.runtime.telemetry.instruments import server_of, span_without_content
 from everloop.runtime.telemetry.logs import exception_fields
+from everloop.runtime.user_code import error_kind, translate_base_exceptions
 from everloop.stores.providers import HeldBackError, Passage, ProviderGates
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage, Usage
@@ -321,12 +322,13 @@ def _failing_by_kind(provider: str) -> Generator[None]:
     Its text may quote the prompt, or a key.
     """
     try:
-        yield
+        with translate_base_exceptions():
+            yield
     except ModelError:
         raise
     except Exception as error:  # noqa: BLE001 -- it may be the user's code
         _log.warning("client of a provider failed", provider=provider, **exception_fields(error))
-        failed = f"the client of the provider {provider!r} failed ({type(error).__name__})"
+        failed = f"the client of the provider {provider!r} failed ({error_kind(error)})"
         raise UnreadableReplyError(f"{failed}: check its key, its headers and its settings") from None
 
 

@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.agents.tool_signature import as_tool_name
 from everloop.models.interface import ModelRequest, OutputSchema
+from everloop.runtime.user_code import error_kind, translate_base_exceptions
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -278,8 +279,9 @@ def as_output(reply: AssistantMessage, output: type[BaseModel]) -> AssistantMess
     if reply.tool_calls or reply.refused or ends_otherwise:
         return reply
     try:
-        answer = output.model_validate_json(_unfenced(reply.text))
-        text = answer.model_dump_json(by_alias=True, warnings=False)
+        with translate_base_exceptions():
+            answer = output.model_validate_json(_unfenced(reply.text))
+            text = answer.model_dump_json(by_alias=True, warnings=False)
     except ValidationError as error:
         problems = [_CUT_OFF] if reply.finish_reason == "length" else _problems(error)
         return _refuse_output(reply, output, problems)
@@ -293,7 +295,7 @@ def as_output(reply: AssistantMessage, output: type[BaseModel]) -> AssistantMess
 def _failure_of(output: type[BaseModel], error: Exception) -> ApplicationError:
     """Return the failure of an output model; what the error says may repeat the answer."""
     problem = (
-        f"the output model {output.__name__!r} raised {type(error).__name__} on an answer: its validators "
+        f"the output model {output.__name__!r} raised {error_kind(error)} on an answer: its validators "
         "have to raise ValueError for one that does not fit, so that the model can repair it"
     )
     return ApplicationError(problem, type=failures.OUTPUT_INVALID, non_retryable=True)

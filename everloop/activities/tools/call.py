@@ -72,6 +72,7 @@ from everloop.agents.tool_arguments import values_of
 from everloop.agents.tool_context import ToolContext
 from everloop.agents.tool_signature import Arguments
 from everloop.runtime.telemetry.logs import exception_fields, full_text
+from everloop.runtime.user_code import translate_base_exceptions
 from everloop.stores.artifacts.changes import attempt_prefix
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
@@ -269,8 +270,9 @@ class AgentTools(ToolPort):
         asked = VettedCall(call.call, Arguments())  # nobody reads its arguments again
         run = replace(await self._run_of(agent, tool, call, heartbeat, claim, asked), kept=kept)
         try:
-            async with asyncio.timeout(_ABANDON_TIME):
-                await tool.abandoned(self._context(run))
+            with translate_base_exceptions():
+                async with asyncio.timeout(_ABANDON_TIME):
+                    await tool.abandoned(self._context(run))
         except Exception as error:  # noqa: BLE001 -- whatever their function raises
             _log.warning("an abandoned call was not let go of", tool=tool.name, **exception_fields(error))
 

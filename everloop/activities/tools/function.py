@@ -19,13 +19,13 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.lease import Heartbeat
-from everloop.agents.errors import error_text
 from everloop.agents.limits import Retries
 from everloop.agents.questions import QuestionRequired
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import excerpt, result_text
 from everloop.agents.tool_signature import code_of
 from everloop.runtime.telemetry.logs import chain_of
+from everloop.runtime.user_code import as_exception, error_text, translate_base_exceptions
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import QUICK_RESULT, QUICK_TIME, RunToolInput, ToolReply
 from everloop.workflows.contract.events import RetryScheduled
@@ -121,21 +121,15 @@ class ToolFunctions:
         Raises:
             QuestionRequired: the tool asks people.
             ToolFailure: it raised something else, or did not finish in time.
-            CancelledError: we are cancelled, and not only something that the tool called.
         """
         limit = asyncio.timeout(run.timeout)
         try:
-            async with limit:
-                value = await (self._in_batch if tool.batch else self._invoke)(tool, arguments, run)
-            return result_text(value, partial(self._warn_of_type, run.task.agent_id, tool.name))
-        except (QuestionRequired, ToolFailure):
+            with translate_base_exceptions():
+                async with limit:
+                    value = await (self._in_batch if tool.batch else self._invoke)(tool, arguments, run)
+                return result_text(value, partial(self._warn_of_type, run.task.agent_id, tool.name))
+        except QuestionRequired:
             raise
-        except asyncio.CancelledError as error:
-            this = asyncio.current_task()
-            if this and this.cancelling():
-                raise
-            problem = f"{tool.name} was cancelled by something that it called"
-            raised: BaseException = error
         except Exception as error:  # noqa: BLE001 -- whatever a tool raises, the model reads it
             raised = error
             is_late = isinstance(error, TimeoutError) and limit.expired()
@@ -199,14 +193,15 @@ class ToolFunctions:
 
     async def _invoke(self, tool: Tool, arguments: dict[str, object], _run: RunToolInput) -> object:
         """Call the function; a sync one in a thread, which goes on after a timeout: none can be stopped."""
-        try:
-            if tool.is_async:
-                return await tool.function(**arguments)
-            call = partial(copy_context().run, tool.function, **arguments)
-            value = await asyncio.get_running_loop().run_in_executor(self._threads, call)
-            return await value if inspect.isawaitable(value) else value  # of a decorator that is not async
-        except SystemExit as error:  # it would end the worker
-            raise ToolFailure(f"SystemExit: {error}", error, tool) from None
+        if tool.is_async:
+            return await tool.function(**arguments)
+
+        def call() -> object:
+            with translate_base_exceptions():
+                return tool.function(**arguments)
+
+        value = await asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, call)
+        return await value if inspect.isawaitable(value) else value  # of a decorator that is not async
 
 
 BATCH_WINDOW, LOCAL_WINDOW = 0.1, 1.0
@@ -260,18 +255,17 @@ class _Batch:
 
     async def _run(self) -> None:
         try:
-            outcomes = await self._outcomes()
+            with translate_base_exceptions():
+                outcomes = await self._outcomes()
         except QuestionRequired:
             outcomes = [RuntimeError("a tool with batch=True runs for several calls, and can ask nobody")]
         except Exception as error:  # noqa: BLE001 -- whatever a tool raises, all calls get it
             outcomes = [error]
-        except asyncio.CancelledError:
-            outcomes = [RuntimeError("it was cancelled by something that it called")]
         for result, outcome in zip(self.results, cycle(outcomes), strict=False):
             if result.done():
                 continue
-            if isinstance(outcome, Exception):
-                result.set_exception(outcome)
+            if isinstance(outcome, BaseException):
+                result.set_exception(as_exception(outcome))
             else:
                 result.set_result(outcome)
 

@@ -16,6 +16,7 @@ from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import InvalidArgumentsError, as_json, parse_arguments
 from everloop.runtime.printable import printable
 from everloop.runtime.telemetry.logs import exception_fields
+from everloop.runtime.user_code import translate_base_exceptions
 from everloop.workflows.contract.calls import BUILT_IN_TOOLS, LoadAgentInput, ToolCallInput, ToolReply
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.names import call_key
@@ -157,7 +158,8 @@ def needs_approval(agent: Agent, tool: Tool, arguments: BaseModel) -> bool:
         return tool.needs_approval or agent.needs_approval
     given = as_json(arguments)
     try:
-        return _wants(tool.needs_approval, given) or _wants(agent.needs_approval, tool.name, given)
+        with translate_base_exceptions():
+            return _wants(tool.needs_approval, given) or _wants(agent.needs_approval, tool.name, given)
     except Exception as error:  # noqa: BLE001 -- whatever a policy raises, nothing runs unasked
         _log.warning("approval policy failed", tool=tool.name, **exception_fields(error))
         return True

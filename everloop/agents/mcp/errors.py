@@ -17,6 +17,8 @@ from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 from pydantic import ValidationError
 
+from everloop.runtime.user_code import inner_errors
+
 
 class McpError(Exception):
     """Something is wrong with an MCP server; the message names it and says what to do."""
@@ -98,7 +100,7 @@ _LONGEST = 2000
 
 def mcp_error(error: BaseException, server: str, hide: Callable[[str], str]) -> McpError:
     """Return what an error of the SDK means for whoever asked the server."""
-    cause = _first_of(error)
+    cause = inner_errors(error)[0]  # the SDK's task groups wrap what ended them
     if isinstance(cause, McpError):
         return cause
     if isinstance(cause, MCPError):
@@ -163,10 +165,3 @@ _FAULTS: Mapping[Fault | None, tuple[type[McpError], str]] = {
     ),
 }
 """What each fault but `LOST` means, with the answer."""
-
-
-def _first_of(error: BaseException) -> BaseException:
-    """Return the first error of a group: the SDK's task groups wrap what ended them."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]  # pyright: ignore[reportUnknownVariableType] -- a group of anything
-    return error  # pyright: ignore[reportUnknownVariableType] -- the same

@@ -25,6 +25,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from everloop.runtime.user_code import error_kind, translate_base_exceptions
 from everloop.workflows.contract.tasks import Identity
 
 if TYPE_CHECKING:
@@ -340,10 +341,11 @@ async def headers_for(headers: Headers, caller: Identity) -> Mapping[str, str]:
     if not callable(headers):
         return headers
     try:
-        made = headers(caller)
-        made = await made if inspect.isawaitable(made) else made
+        with translate_base_exceptions():
+            made = headers(caller)
+            made = await made if inspect.isawaitable(made) else made
     except Exception as error:  # noqa: BLE001 -- its message may hold what it is there to keep
-        raise HeadersError(f"the function that makes them raised {type(error).__name__}") from None
+        raise HeadersError(f"the function that makes them raised {error_kind(error)}") from None
     if problem := problem_of_headers(made):
         raise HeadersError(problem)
     return made

@@ -17,6 +17,7 @@ from temporalio import activity, workflow
 from temporalio.exceptions import ActivityError
 from temporalio.runtime import LogForwardingConfig, LoggingConfig
 
+from everloop.runtime.user_code import MAX_ERRORS, error_kind, inner_errors
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TaskRef, TaskView
 
@@ -181,10 +182,13 @@ def _exceptions_by_kind(_logger: WrappedLogger, _method: str, event: EventDict) 
 def exception_fields(error: BaseException) -> dict[str, object]:
     """Return the type and stack of an exception, without its text; the stack is one multi-line text.
 
-    structlog's own renderers expect a text in `stack`; our JSON has a list.
+    structlog's own renderers expect a text in `stack`; our JSON has a list. A group has the stacks of its
+    errors, one after the other.
     """
-    causes = [_kind(cause) for cause in chain_of(error)[1:]]
-    fields: dict[str, object] = {"error_type": _kind(error), "stack": "\n".join(_stack(error.__traceback__))}
+    inner = inner_errors(error)[:MAX_ERRORS]
+    stack = [frame for each in inner for frame in _stack(each.__traceback__)]
+    fields: dict[str, object] = {"error_type": error_kind(error), "stack": "\n".join(stack)}
+    causes = [type(each).__name__ for each in chain_of(error) if len(inner) > 1 or each is not inner[0]]
     return {**fields, "caused_by": causes} if causes else fields
 
 
@@ -196,7 +200,7 @@ def _stack_as_list(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
 
 def _exceptions_in_full(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     if error := _exception_of(event):
-        event.setdefault("error_type", _kind(error))
+        event.setdefault("error_type", error_kind(error))
         event["exception"] = full_text(error)
     return event
 
@@ -215,24 +219,22 @@ def _exception_of(event: EventDict) -> BaseException | None:
     return sys.exc_info()[1] if given else None
 
 
-def _kind(error: BaseException) -> str:
-    return type(error).__name__
-
-
 def _stack(trace_: TracebackType | None) -> list[str]:
     frames = traceback.extract_tb(trace_)[-MOST_FRAMES:]
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
 
 
 def chain_of(error: BaseException) -> list[BaseException]:
-    """Return an exception and its causes; a cyclic chain ends where it repeats."""
-    chain = [error]
-    while (last := chain[-1]) and (
-        cause := last.__cause__ or (None if last.__suppress_context__ else last.__context__)
-    ):
-        if any(cause is each for each in chain):
-            break
-        chain.append(cause)
+    """Return an exception, or the members of a group, and their causes; each once."""
+    chain: list[BaseException] = []
+    left = inner_errors(error)[:MAX_ERRORS]
+    while left:
+        last = left.pop(0)
+        if any(last is each for each in chain):
+            continue
+        chain.append(last)
+        if cause := last.__cause__ or (None if last.__suppress_context__ else last.__context__):
+            left = [*inner_errors(cause)[:MAX_ERRORS], *left]
     return chain
 
 

@@ -92,7 +92,7 @@ def circle() -> list[object]:
 FAILURES: list[tuple[Tool, str]] = [
     (fail, "ValueError: the disk is full"),
     (impatient, "TimeoutError: "),
-    (leaky, "leaky was cancelled"),
+    (leaky, "CancelledError: something that it called was cancelled"),
     (quitter, "SystemExit: 3"),
     (speechless, "SpeechlessError: (it cannot say what)"),
     (circle, "Circular reference"),

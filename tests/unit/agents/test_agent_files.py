@@ -160,9 +160,11 @@ Mine()
         ("x = 1\nimport no_such_thing", "{file}:2: ModuleNotFoundError: No module named 'no_such_thing'"),
         ("import json\njson.loads(\n'{')", "{file}:2: JSONDecodeError: Expecting property name"),
         ("import sys\nsys.exit('no\\nkey')", "{file}:2: SystemExit: no key"),
+        ("class Panic(BaseException): ...\nraise Panic('no')", "{file}:2: Panic: no"),
+        ("\nraise ExceptionGroup('all', [ValueError('no')])", "{file}:1: ValueError: no"),
         (SECRET, "{file}:7: Mine: token: Input should be a valid integer"),
     ],
-    ids=["agent", "setting", "import", "library", "exit", "settings"],
+    ids=["agent", "setting", "import", "library", "exit", "panic", "group", "settings"],
 )
 def test_a_broken_definition_is_told_by_file_line_and_reason(write: Write, text: str, expected: str) -> None:
     """The innermost line of the user's own; one line in all, without what pydantic was given."""

@@ -179,12 +179,17 @@ def test_a_misspelt_setting_of_a_project_is_told(
     assert line.endswith("it changes nothing; did you mean EVERLOOP_MODEL?")
 
 
-def test_what_nobody_foresaw_is_a_line_without_values(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_what_nobody_foresaw_is_a_line_without_values(
+    capsys: pytest.CaptureFixture[str], *, is_grouped: bool
+) -> None:
     """A message, or a variable, may hold a secret: it says where to look, not what was there."""
     with pytest.raises(KeyError) as unforeseen:
         {}["hunter2"]
 
-    assert report(unforeseen.value) == 1
+    assert (
+        report(ExceptionGroup("of a task group", [unforeseen.value]) if is_grouped else unforeseen.value) == 1
+    )
 
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(

@@ -1,10 +1,11 @@
 """What a line of the log says, whoever writes it, and what it keeps to itself."""
 
+import asyncio
 import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -66,6 +67,10 @@ def fail() -> None:
         raise ValueError(CONTENT) from error
 
 
+def lose() -> None:
+    raise OSError(CONTENT)
+
+
 def test_an_exception_is_told_by_kind_and_place(log: Log) -> None:
     """Its text, and those of its causes, may quote what somebody said."""
     try:
@@ -75,6 +80,33 @@ def test_an_exception_is_told_by_kind_and_place(log: Log) -> None:
 
     assert (log.line["error_type"], log.line["caused_by"]) == ("ValueError", ["KeyError"])
     assert log.line["stack"][-1].endswith(" fail")
+    assert CONTENT not in log.out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("works", "kind", "causes", "last"),
+    [
+        (("fail",), "ValueError", ["KeyError"], " fail"),
+        (("fail", "lose"), "ExceptionGroup", ["ValueError", "KeyError", "OSError"], " lose"),
+    ],
+)
+async def test_of_a_group_the_inner_errors_are_told(
+    log: Log, works: Sequence[str], kind: str, causes: list[str], last: str
+) -> None:
+    """A task group raises one, whatever has failed in it; of an error alone nothing is told of the group."""
+
+    async def run(work: str) -> None:
+        {"fail": fail, "lose": lose}[work]()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(run(work))
+    except ExceptionGroup:
+        structlog.get_logger("ours").exception("it failed")
+
+    assert (log.line["error_type"], log.line["caused_by"]) == (kind, causes)
+    assert log.line["stack"][-1].endswith(last)
     assert CONTENT not in log.out.getvalue()
 
 

@@ -1,0 +1,169 @@
+"""The boundary around code of users: whatever it raises is an `Exception` behind it.
+
+`except Exception` lets an exit pass, an interrupt, a panic of a library in Rust, and a cancellation of their
+own: the worker would end, or the call would come again for ever without a word.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+MAX_ERRORS = 20
+"""How many errors of a group are listed."""
+
+T = TypeVar("T")
+
+
+class UserCodeError(Exception):
+    """User code raised `error`, which is no `Exception`, or one that asyncio cannot hand on."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error_text(error))
+        self.error = error
+
+
+@contextmanager
+def translate_base_exceptions() -> Generator[None]:
+    """Run user code. The tasks that it starts raise no exit out of the event loop either.
+
+    Raises:
+        UserCodeError: it raised what `as_exception` says.
+        CancelledError: this task is cancelled, and not just something that the code called.
+        KeyboardInterrupt: Ctrl-C, where no event loop runs that has it in hand.
+    """
+    before = _runs_user_code.get()
+    _runs_user_code.set(True)
+    _contain_tasks()
+    try:
+        yield
+    except BaseException as error:
+        translated = as_exception(error)
+        if translated is error or _is_for_us(error):
+            raise
+        raise translated from error
+    finally:
+        _runs_user_code.set(before)
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return an error as it is, or as a `UserCodeError` if it is no `Exception`, or no future takes it."""
+    if isinstance(error, StopIteration) or not isinstance(error, Exception):
+        return UserCodeError(error)
+    return error
+
+
+def _is_for_us(error: BaseException) -> bool:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs here
+        is_main = threading.current_thread() is threading.main_thread()
+        return isinstance(error, GeneratorExit) or (isinstance(error, KeyboardInterrupt) and is_main)
+    is_cancelled = task is not None and task.cancelling() > 0
+    return isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and is_cancelled)
+
+
+# Tasks that user code starts: asyncio raises an exit in one out of the event loop, past all who wait for it.
+
+_runs_user_code = ContextVar("_runs_user_code", default=False)
+"""Tasks inherit it."""
+
+
+def _contain_tasks() -> None:
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if not isinstance(former := loop.get_task_factory(), _TaskFactory):
+        loop.set_task_factory(_TaskFactory(former or asyncio.Task))
+
+
+@dataclass(frozen=True)
+class _TaskFactory:
+    former: Callable[..., asyncio.Future[Any]]
+
+    def __call__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        /,
+        **settings: Any,  # noqa: ANN401 -- of any version of Python
+    ) -> asyncio.Future[T]:
+        if _runs_user_code.get():
+            work = _Contained(cast("Coroutine[Any, Any, T]", work))
+        if self.former is asyncio.Task:
+            return asyncio.Task(work, loop=loop, **settings)
+        return self.former(loop, work, **settings)
+
+
+class _Contained(Coroutine[Any, Any, T]):
+    """A coroutine that raises a `UserCodeError` where it exits.
+
+    It is no `async def` around another: one that is cancelled before it starts would leave that unawaited.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+
+    def send(self, value: object) -> object:
+        return _without_exit(self._work.send, value)
+
+    def throw(self, *error: Any) -> object:  # noqa: ANN401 -- as it is called by asyncio, or by hand
+        return _without_exit(self._work.throw, *error)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._work.__await__()
+
+    def __getattr__(self, name: str) -> object:  # frames, for who prints the stack of a task
+        return getattr(self._work, name)
+
+
+def _without_exit(step: Callable[..., object], *given: object) -> object:
+    try:
+        return step(*given)
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise UserCodeError(error) from error
+
+
+# What is told of an error. Groups and `UserCodeError` are what they hold.
+
+
+def inner_errors(error: BaseException) -> list[BaseException]:
+    """Return the errors of a group, and of groups in it; any other error is one."""
+    if isinstance(error, UserCodeError):
+        return inner_errors(error.error)
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return [inner for each in group.exceptions for inner in inner_errors(each)]
+    return [error]
+
+
+def error_kind(error: BaseException) -> str:
+    """Return the name of the class of an error; of a group with one, the name of that."""
+    inner = inner_errors(error)
+    return type(inner[0] if len(inner) == 1 else error).__name__
+
+
+def error_text(error: BaseException) -> str:
+    """Return the kind of an error and what it says, as far as that can be sent; of a group, of each in it."""
+    inner = inner_errors(error)
+    if len(inner) == 1:
+        return _text(inner[0])
+    more = [f"- and {len(inner) - MAX_ERRORS} more"] if len(inner) > MAX_ERRORS else []
+    return "\n".join([_text(error), *(f"- {_text(each)}" for each in inner[:MAX_ERRORS]), *more])
+
+
+def _text(error: BaseException) -> str:
+    try:
+        said = str(error)
+    except BaseException:  # noqa: BLE001 -- it is their code that says it
+        said = "(it cannot say what)"
+    if isinstance(error, asyncio.CancelledError):
+        said = said or "something that it called was cancelled"
+    return f"{type(error).__name__}: {said}".encode(errors="replace").decode()
