@@ -103,6 +103,8 @@ _LOOK = 5
 
 _ANSWER_TIME = 3.0
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
 _log = structlog.get_logger()
 
 T = TypeVar("T")
@@ -130,9 +132,9 @@ def is_first_attempt() -> bool:
 
 def this_attempt(task_id: str, call_id: str, *, is_repeatable: bool = True) -> Lease:
     """Return what this attempt claims of a call."""
-    order = attempt_began().astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
-    attempt = activity.info().attempt
-    return Lease(task_id, call_id, secrets.token_hex(8), order, attempt, is_repeatable)
+    info, microseconds = activity.info(), (attempt_began() - _EPOCH) // timedelta(microseconds=1)
+    order = f"{microseconds}/{info.workflow_run_id}/{info.activity_id}/{info.attempt}"
+    return Lease(task_id, call_id, secrets.token_hex(8), order, info.attempt, is_repeatable)
 
 
 async def begin_attempt(leases: ToolRecords, task_id: str, call_id: str) -> Lease:

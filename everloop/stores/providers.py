@@ -60,6 +60,9 @@ before it, the later."""
 TICKET = timedelta(minutes=10)
 """How long after its turn a call finds it."""
 
+CLOCK_SLIP = timedelta(seconds=5)
+"""By so much the clock of Redis may be put back until all that is known of a provider is forgotten."""
+
 Why = Literal["down", "asked", "rate", "slots"]
 """Why a call is held back.
 
@@ -93,6 +96,9 @@ local since_answer, most = tonumber(ARGV[3]), tonumber(ARGV[5])
 local costs = {{requests = tonumber(ARGV[6]), tokens = tonumber(ARGV[7])}}
 local function at(name) return tonumber(redis.call('HGET', state, name) or 0) end
 {_CLOSE}
+if (redis.call('HGET', state, 'time') or 0) - time > {_ms(CLOCK_SLIP)} then
+  redis.call('DEL', state, failures, calls, tickets)
+end
 local known = redis.call('HMGET', state, 'open_until', 'pause', 'probe', asked)
 local open_until, probe, later = tonumber(known[1] or 0), known[3], tonumber(known[4] or 0)
 local failed = open_until > 0 and open_until - known[2] or tonumber(redis.call('LINDEX', failures, 0) or 0)
@@ -127,6 +133,7 @@ if turn == 0 then
   end
   redis.call('ZADD', tickets, turn, call)
 end
+redis.call('HSET', state, 'time', time)
 for _, key in ipairs({{state, calls, tickets}}) do
   redis.call('PEXPIRE', key, 86400000)
 end
@@ -169,7 +176,7 @@ if tonumber(ARGV[5]) ~= 0 then
   redis.call('HINCRBYFLOAT', state, 'tokens', ARGV[5])
 end
 if tonumber(ARGV[6]) > 0 then
-  redis.call('HSET', state, 'asked:' .. ARGV[2], time + ARGV[6])
+  redis.call('HSET', state, 'asked:' .. ARGV[2], time + ARGV[6], 'time', time)
   redis.call('PEXPIRE', state, 86400000)
 end
 if outcome == 'answered' or outcome == 'busy' then
@@ -191,7 +198,7 @@ elseif redis.call('HGET', state, 'probe') ~= call then
   return ''
 end
 pause = pause == 0 and {_ms(FIRST_PAUSE)} or math.min(2 * pause, {_ms(LONGEST_PAUSE)})
-redis.call('HSET', state, 'pause', pause, 'open_until', time + pause)
+redis.call('HSET', state, 'pause', pause, 'open_until', time + pause, 'time', time)
 redis.call('PEXPIRE', state, 86400000)
 redis.call('DEL', failures)
 return 'opened'

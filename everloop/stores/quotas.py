@@ -33,7 +33,9 @@ _TAKE_REQUEST = f"""{RATE}
 -- KEYS: rate. ARGV: microseconds of one request, of a burst. Answers the microseconds until there is room.
 local time = redis.call('TIME')
 local now, cost = time[1] * 1000000 + time[2], tonumber(ARGV[1])
-local wait, used_up_to = take(tonumber(redis.call('GET', KEYS[1]) or 0), now, cost, ARGV[2] - cost)
+-- Not later than a burst from now on: the clock may have been put back.
+local used = math.min(tonumber(redis.call('GET', KEYS[1]) or 0), now + ARGV[2])
+local wait, used_up_to = take(used, now, cost, ARGV[2] - cost)
 if wait > 0 then
   return math.ceil(wait)
 end

@@ -131,17 +131,18 @@ end
 -- Leases: the records of a task (hash: call → lease) say which attempt at a call may work on it. Fields of a lease:
 -- holder, the attempt whose the call is ('': given back); until, when that ends, in milliseconds of Redis' clock;
 -- claim, what that attempt was answered; order, of the latest attempt that has claimed it; how many attempts did; 1 if
--- what was begun under it may be repeated.
+-- what was begun under it may be repeated; length, of the lease in milliseconds.
 
 local function lease_from(text)  -- nil if there is none
   local lease = {}
-  lease.holder, lease.till, lease.claim, lease.order, lease.attempts, lease.repeats =
-    (text or ''):match('^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*)$')
+  lease.holder, lease.till, lease.claim, lease.order, lease.attempts, lease.repeats, lease.length =
+    (text or ''):match('^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*)$')
   return lease.holder and lease
 end
 
 local function lease_text(lease)
-  return table.concat({lease.holder, lease.till, lease.claim, lease.order, lease.attempts, lease.repeats}, ' ')
+  return table.concat({
+    lease.holder, lease.till, lease.claim, lease.order, lease.attempts, lease.repeats, lease.length or ''}, ' ')
 end
 
 local leases, values = {}, {}  -- records and call → its lease, what its tool keeps; false: there is none
@@ -177,9 +178,31 @@ local function write_first_lease(records, call, lease, seconds)  -- returns whet
   return true
 end
 
+-- Orders of attempts: "<microseconds of Temporal's clock>/<run>/<number of the activity in the run>/<attempt>", or just the
+-- first. That clock may be put back. Within a run Temporal's numbers only grow, but for a reset of an activity, which begins
+-- at a later time; between runs a time does not count that is still to come.
+
+local CLOCKS_DIFFER = 60000000  -- microseconds by which the clocks of Temporal and Redis may
+
+local function words_of(order)
+  local at, run, activity, attempt = order:match('^(%d*)/?([^/]*)/?([^/]*)/?(%d*)$')
+  return tonumber(at) or 0, run, tonumber(activity) or 0, tonumber(attempt) or 0
+end
+
+local function precedes(order, other)  -- whether an attempt of this order came before the other one
+  local at, run, activity, attempt = words_of(order)
+  local other_at, other_run, other_activity, other_attempt = words_of(other)
+  if at >= other_at then
+    return false
+  elseif run == '' or run ~= other_run then
+    return other_at <= now() * 1000 + CLOCKS_DIFFER
+  end
+  return activity < other_activity or (activity == other_activity and attempt <= other_attempt)
+end
+
 local function is_late(records, call, order)  -- whether a later attempt has claimed it; of a lost record nobody is late
   local lease = order ~= '' and lease_of(records, call)
-  return lease and lease.order > order
+  return lease and precedes(order, lease.order)
 end
 
 local function slice(list, first, length)

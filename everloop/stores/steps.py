@@ -113,7 +113,8 @@ def _nested(file: str, *others: str) -> str:
 class Lease:
     """What one attempt claims: `call_id` names the call within its task, `token` the attempt.
 
-    `order` sorts after that of every earlier attempt; attempts of the same order come as they come.
+    `order` tells which of two attempts came later (`precedes` of the script); attempts of the same order come
+    as they come.
     `attempt` is its number by Temporal's count, which begins again when an operator resets an activity.
     `is_repeatable`: what it begins may be begun again.
     """

@@ -25,7 +25,10 @@ end
 operations['record.claim'] = function(keys, arguments)
   local records, call, token, seconds, repeats, order, attempt, length, goes_on, position = keys[1], unpack(arguments)
   if attempt == '1' and position == '' then  -- as a rule nobody knows of the call yet
-    local first = {holder = token, till = now() + length, claim = 'FIRST', order = order, attempts = 1, repeats = repeats}
+    local first = {
+      holder = token, till = now() + length, claim = 'FIRST', order = order, attempts = 1, repeats = repeats,
+      length = length,
+    }
     if write_first_lease(records, call, first, seconds) then
       return {'FIRST', 1, 1}
     end
@@ -37,9 +40,13 @@ operations['record.claim'] = function(keys, arguments)
     lease = {holder = is_lost and '?' or '', till = '', claim = '', order = '', attempts = 0, repeats = '0'}
   end
   local is_done = lease.claim == DONE
-  if lease.order > order then
+  if precedes(order, lease.order) then
     return {'OVERTAKEN', lease.attempts, lease.repeats}, true
   elseif not is_done and lease.holder ~= token and now() < (tonumber(lease.till) or 0) then
+    if tonumber(lease.till) > now() + lease.length then  -- the clock was put back: it ends in its length from now at the latest
+      lease.till = now() + lease.length
+      write_lease(records, call, lease, seconds)
+    end
     return {'HELD', lease.attempts, lease.repeats}, true
   end
   if lease.holder ~= token then  -- else the answer to the same claim was lost
@@ -47,7 +54,7 @@ operations['record.claim'] = function(keys, arguments)
     lease.repeats = lease.claim == 'FIRST' and repeats or lease.repeats == '1' and repeats or '0'
     lease.attempts = math.max(lease.attempts + 1, tonumber(attempt))
   end
-  lease.holder, lease.order, lease.till = token, order, is_done and '' or now() + length
+  lease.holder, lease.order, lease.till, lease.length = token, order, is_done and '' or now() + length, length
   write_lease(records, call, lease, seconds)
   if is_done then  -- whoever is still at work on it was overtaken
     return {'FINISHED', lease.attempts, lease.repeats, redis.call('HGET', keys[2], call) or nil}, true
@@ -64,7 +71,7 @@ operations['record.renew'] = function(keys, arguments)
   end
   lease = lease or {holder = token, claim = 'LOST', order = '', attempts = 1, repeats = repeats}
   if lease.claim ~= DONE then
-    lease.till = now() + length
+    lease.till, lease.length = now() + length, length
     write_lease(records, call, lease, seconds)
   end
   return 1
@@ -78,7 +85,7 @@ operations['record.release'] = function(keys, arguments)
     return
   end
   lease.claim = lease.claim == DONE and DONE or ''
-  lease.holder, lease.till = '', tonumber(delay) > 0 and now() + delay or ''
+  lease.holder, lease.till, lease.length = '', tonumber(delay) > 0 and now() + delay or '', delay
   lease.attempts = lease.attempts - (1 - counts)
   write_lease(records, call, lease, seconds)
 end

@@ -22,6 +22,7 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import provider_calls_key, provider_key
 from everloop.stores.providers import FAILURES, LOOK_AGAIN, HeldBackError, ProviderGates
 from tests.stores.examples import PROVIDER_KEYS, let_pass, new_id
+from tests.support.clocks import FastClock
 from tests.support.servers.processes import free_port
 
 HOLD_A_SLOT = """
@@ -107,6 +108,30 @@ async def test_the_slot_of_a_dead_worker_expires(
         assert await enter(gates[1], chosen) == "slots"
         await let_pass(redis, name, 16)
         assert await enter(gates[1], chosen) == ""
+
+
+@pytest.mark.parametrize("held_back", ["down", "asked", "rate", "slots"])
+async def test_calls_do_not_wait_for_a_clock_that_was_put_back(redis: Redis, held_back: str) -> None:
+    """A provider that was down is tried, what it asked for is over, and turns and slots count anew."""
+    clock = FastClock(redis, timedelta(hours=1))
+    gate, chosen = ProviderGates(clock), model_of(requests_per_minute=100)
+    async with AsyncExitStack() as calls:
+        match held_back:
+            case "down":
+                await bring_down(gate, chosen)
+            case "asked":
+                await fail(gate, chosen, ModelBusyError("429", retry_after=timedelta(minutes=5)))
+            case "rate":
+                chosen = model_of(requests_per_minute=1)
+                while not await enter(gate, chosen):
+                    pass
+            case _:
+                chosen = model_of(concurrency=1)
+                await calls.enter_async_context(gate.hold(chosen, "of a worker", 1))
+        assert await enter(gate, chosen) == held_back
+        clock.ahead = timedelta()
+
+        assert await enter(ProviderGates(clock), chosen) == ""
 
 
 async def test_a_slot_is_renewed(redis: Redis) -> None:

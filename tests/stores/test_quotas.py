@@ -12,6 +12,7 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import new_id, status, submitted
+from tests.support.clocks import FastClock
 
 SLOW = Rate(per_minute=1, burst=5)
 """Nothing comes back while a test runs."""
@@ -49,6 +50,16 @@ async def test_a_burst_of_requests_is_taken_exactly(store: Store) -> None:
 
     assert sorted(waits)[:5] == [0.0] * 5
     assert all(50 < wait <= 60 for wait in sorted(waits)[5:])
+
+
+async def test_requests_do_not_wait_for_a_clock_that_was_put_back(redis: Redis) -> None:
+    """A burst is used up before; the next interval brings room, and not the next hour."""
+    clock, owner = FastClock(redis, timedelta(hours=1)), new_id()
+    quotas = Quotas(clock)
+    assert [await quotas.take_request(owner, SLOW) for _ in range(5)] == [0] * 5
+    clock.ahead = timedelta()
+
+    assert 0 < await quotas.take_request(owner, SLOW) <= 60
 
 
 async def test_requests_come_back_evenly(store: Store) -> None:

@@ -9,7 +9,6 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from everloop.activities.lease import attempt_began
 from everloop.activities.retries import artifact_retries, retry_artifacts, suppress_store_errors
 from everloop.activities.tools.artifact_writer import Batches, PieceWriter, anybody, items_of, new_part
 from everloop.activities.tools.secrets import SecretReader
@@ -23,7 +22,6 @@ from everloop.stores.artifacts.changes import (
     Create,
     NewPart,
     Replace,
-    attempt_prefix,
     decode_rows,
     encode_rows,
 )
@@ -109,7 +107,10 @@ class TaskArtifacts(ToolArtifacts):
         check: Callable[[], Awaitable[None]],
         secrets: SecretReader,
     ) -> "TaskArtifacts":
-        """Return what one attempt at a call may do with artifacts, as long as it passes the check."""
+        """Return what one attempt at a call may do with artifacts, as long as it passes the check.
+
+        Its `attempt` is known once the call is claimed.
+        """
         key = idempotency_key(call)
         return cls(
             publisher,
@@ -118,7 +119,6 @@ class TaskArtifacts(ToolArtifacts):
             # A tool whose arguments tell what it writes makes one change of it. What other tools do under one
             # key may differ from attempt to attempt.
             call_id=key if tool.draft_of else "",
-            attempt=attempt_prefix(key, attempt_began()),
             check=check,
             secrets=secrets,
         )

@@ -14,7 +14,6 @@ from temporalio import activity
 from everloop.activities.hooks import agent_of
 from everloop.activities.lease import (
     Heartbeat,
-    attempt_began,
     begin_attempt,
     begun_attempt,
     heartbeating,
@@ -303,6 +302,7 @@ class AgentTools(ToolPort):
         if claim is Claim.LOST and may_run:
             begun = await run_steps(self.views, call.task, *self._beginning(run))
         run = replace(run, kept=begun[0])
+        run.artifacts.attempt = attempt_prefix(idempotency_key(call), run.claim.attempts)
         if may_run:
             return await run.claim.hold(self._run(run))
         if tool.unknown_outcome == "ask":
@@ -357,10 +357,9 @@ class AgentTools(ToolPort):
         result = await judge_result(run.agent, run.tool, run.call, run.vetted.call, result)
         if run.tool.name in BUILT_IN_TOOLS:  # a page is never cut again
             return result
-        attempt = attempt_prefix(idempotency_key(run.call), attempt_began())
         most, key = run.tool.max_result or run.agent.max_result, call_key(run.call.call)
         await run.claim.check()
-        return await bounded(result, most, self.artifacts, run.call.task, key, attempt=attempt)
+        return await bounded(result, most, self.artifacts, run.call.task, key, attempt=run.artifacts.attempt)
 
     async def _bounded_answer(self, call: StoreResultInput) -> ToolMessage:
         """Return the answer of a sub-agent as the model reads it."""

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import cast
 
 from pydantic import JsonValue
@@ -111,17 +110,16 @@ class Announcement:
 # An attempt whose worker was only thought to be lost may begin to write when the next one has ended. What it
 # would do then is refused.
 
-_NAME = re.compile(r"(?P<call>[0-9a-f]{16})@(?P<time>[0-9]{8}T[0-9]{12})/.*", re.DOTALL)
+_NAME = re.compile(r"(?P<call>[0-9a-f]{16})@(?P<attempt>[0-9]+)/.*", re.DOTALL)
 
 
-def attempt_prefix(call_key: str, scheduled_at: datetime) -> str:
+def attempt_prefix(call_key: str, attempt: int) -> str:
     """Return what the ids of all operations of one attempt begin with.
 
-    `scheduled_at` is by the clock of Temporal's server, which is the same for all workers: a later attempt
-    has a later one, also after a Reset.
+    `attempt` is its number by the record of the call: a later attempt has a greater one, also after a Reset.
     """
     call = hashlib.sha256(call_key.encode()).hexdigest()[:16]
-    return f"{call}@{scheduled_at.astimezone(UTC):%Y%m%dT%H%M%S%f}/"
+    return f"{call}@{attempt}/"
 
 
 def is_outdated(operation_id: str, done: Iterable[str]) -> bool:
@@ -130,7 +128,9 @@ def is_outdated(operation_id: str, done: Iterable[str]) -> bool:
     if name is None:
         return False
     others = filter(None, map(_NAME.fullmatch, done))
-    return any(other["call"] == name["call"] and other["time"] > name["time"] for other in others)
+    return any(
+        other["call"] == name["call"] and int(other["attempt"]) > int(name["attempt"]) for other in others
+    )
 
 
 # Rows of a dataset: JSON objects, one a line, each checked against the schema of the dataset.

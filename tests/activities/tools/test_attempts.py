@@ -1,6 +1,7 @@
 """How often a call runs: at most once, or again if it was lost, and never beside another attempt."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,9 @@ from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key
 from tests.support.rigs.tool_rig import ToolRig
 from tests.support.stores import database
+
+ORDER_OF_NOW = str(time.time_ns() // 1000)
+"""That of an attempt that comes after those of a rig."""
 
 each_kind = pytest.mark.parametrize("idempotent", [True, False])
 
@@ -156,7 +160,7 @@ async def test_an_attempt_that_comes_after_a_later_one_does_not_begin(*, idempot
     """It was held up on its way to the worker."""
     payment = Payment(idempotent=idempotent)
     call = payment.call("pay")
-    later = Lease(payment.task_id, phase_key(call.call, 0), "later", order="3")
+    later = Lease(payment.task_id, phase_key(call.call, 0), "later", order=ORDER_OF_NOW)
     assert await payment.records.claim(later, seconds=0) is Claim.FIRST
     with pytest.raises(OvertakenError):
         await payment.attempt_call(call)

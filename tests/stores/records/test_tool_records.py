@@ -90,7 +90,7 @@ async def test_a_lease_that_has_ended_is_renewed_until_another_attempt_comes(
 async def test_an_earlier_attempt_comes_too_late(tool_records: SingleRecords) -> None:
     """It was handed to a worker that was frozen: a later one has been here, whatever became of that."""
     task_id = new_id()
-    early, late = (replace(lease(task_id), order=order) for order in ("20261123T1", "20261123T2"))
+    early, late = (replace(lease(task_id), order=order) for order in ("1", "2"))
     await tool_records.claim(late, 0)
     claims = [await tool_records.claim(early, HELD)]
     await tool_records.release(late)

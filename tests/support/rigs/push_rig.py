@@ -71,6 +71,8 @@ class PushRig:
         )
         self.attempt = 0
         self.heartbeat_details: Sequence[object] = ()
+        self.info = dict[str, Any]()
+        """What else Temporal says of the next attempt."""
 
     async def begin(self, *events: TaskEvent, position: str | None = None, is_legacy: bool = False) -> None:
         """Create the task, publish these events, and then set the config, as a gateway does."""
@@ -89,7 +91,7 @@ class PushRig:
         self.attempt += 1
         environment = ActivityEnvironment()
         environment.info = replace(
-            environment.info, attempt=self.attempt, heartbeat_details=self.heartbeat_details
+            environment.info, attempt=self.attempt, heartbeat_details=self.heartbeat_details, **self.info
         )
         environment.on_heartbeat = self._keep_heartbeat
         push = PushRef(task_id=self.task.task_id, config_id=self.config.id)

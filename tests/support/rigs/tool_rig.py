@@ -40,7 +40,7 @@ Decision = Callable[[Question], Answer]
 yes: Decision = partial(answer_with, value=True, by="user")
 no: Decision = partial(answer_with, value=False, by="user")
 
-_START = datetime(2026, 11, 21, tzinfo=UTC)
+_START, _EPOCH = datetime(2026, 11, 21, tzinfo=UTC), datetime.fromtimestamp(0, UTC)
 
 
 class ToolRig:
@@ -73,6 +73,8 @@ class ToolRig:
         self.port = AgentTools(self.agents, *stores, captures_content=captures_content, cached=cached)
         self.task_id = str(uuid4())
         self.attempt = 0
+        self.ahead = timedelta()
+        """How far the clock of Temporal is."""
         self._details: Sequence[Any] = ()
 
     @property
@@ -98,12 +100,13 @@ class ToolRig:
     async def attempt_call(self, call: RunToolInput) -> ToolReply:
         """Run the next attempt of an activity."""
         self.attempt += 1
-        environment = ActivityEnvironment()
+        environment, start = ActivityEnvironment(), _START + self.ahead
         environment.info = replace(
             environment.info,
             attempt=self.attempt,
-            scheduled_time=_START + timedelta(seconds=1),
-            current_attempt_scheduled_time=_START + timedelta(seconds=self.attempt),
+            workflow_run_id=call.task.run_id,
+            scheduled_time=start + timedelta(seconds=1),
+            current_attempt_scheduled_time=start + timedelta(seconds=self.attempt),
             heartbeat_details=self._details,
         )
         environment.on_heartbeat = self._keep
@@ -144,7 +147,9 @@ class ToolRig:
         await self.records.revoke(self._lease(call))
 
     def _lease(self, call: RunToolInput) -> Lease:
-        order = f"{_START + timedelta(seconds=1):%Y%m%dT%H%M%S%f}"  # that of the first attempt
+        # That of the first attempt.
+        at = (_START + self.ahead + timedelta(seconds=1) - _EPOCH) // timedelta(microseconds=1)
+        order = f"{at}/{call.task.run_id}/0/1"
         return Lease(self.task_id, phase_key(call.call, len(call.answers)), uuid4().hex, order)
 
     async def events(self) -> list[TaskEvent]:

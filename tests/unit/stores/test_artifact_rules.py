@@ -79,9 +79,7 @@ def test_an_artifact_has_only_so_many_parts(change: Change) -> None:
 
 def test_a_later_attempt_at_a_call_is_not_disturbed_by_an_earlier_one() -> None:
     """Whatever the earlier one still wants to do; other calls, and the same attempt again, are free to."""
-    early, late, other = (
-        attempt_prefix(call, AT + timedelta(microseconds=at)) for call, at in (("c", 0), ("c", 1), ("d", 0))
-    )
+    early, late, other = (attempt_prefix(call, number) for call, number in (("c", 9), ("c", 10), ("d", 9)))
     artifact = changed(None, Create("task", (NewPart("text", b"x"),)), f"{late}1").artifact
     create = Create("task", (NewPart("text", b"y"),), override=True)
     for change in (create, Append(b"x"), Complete()):
