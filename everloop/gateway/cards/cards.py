@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from a2a.types import a2a_pb2 as pb
@@ -83,9 +84,14 @@ class Cards:
         """Return the card that knows of A2A 1.0 only."""
         return self._signed(self._card(agent, (PROTOCOL_VERSION_1_0,)))
 
-    def over_http(self, agent: Agent) -> pb.AgentCard:
-        """Return the merged card without gRPC, whose address is no URL: some clients refuse such a card."""
-        return self._signed(self._card(agent, BOTH, grpc=False))
+    def over_http(self, agent: Agent, *, streaming: bool = True) -> pb.AgentCard:
+        """Return the merged card without gRPC, whose address is no URL: some clients refuse such a card.
+
+        Without `streaming` it is for those that print each piece of an answer, and then all of it.
+        """
+        card = self._card(agent, BOTH, grpc=False)
+        card.capabilities.streaming = streaming
+        return self._signed(card)
 
     def extended(self, agent: Agent) -> pb.AgentCard:
         """Return the card for those who authenticated: the merged one, with the agent's tools as skills.
@@ -99,6 +105,13 @@ class Cards:
                 "there is no extended card: this server does not ask who calls; read the public card"
             )
         return self._extended[agent.id]
+
+    def signed(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Return a card as it is served, with a signature over all of that beside those that it has."""
+        if not self.key:
+            return content
+        signature = self.key.signature_of(content, self._settings.url)
+        return {**content, "signatures": [*content["signatures"], signature]}
 
     def address(self, agent: Agent) -> str:
         """Return where an agent is served, with a slash at its end: the default one at the root."""

@@ -30,6 +30,9 @@ OLD_CARD_PATH = ".well-known/agent.json"
 HTTP_CARD_PATH = f"http/{CARD_PATH}"
 """The card without gRPC. No query: the client that needs it most drops queries."""
 
+BLOCKING_CARD_PATH = f"blocking/{CARD_PATH}"
+"""The card without gRPC and streaming."""
+
 
 def card_routes(cards: Cards) -> list[BaseRoute]:
     """Return the routes of all cards, of the catalogue and, if cards are signed, of their keys.
@@ -50,12 +53,13 @@ def card_routes(cards: Cards) -> list[BaseRoute]:
 
 def _documents(cards: Cards, agent: Agent) -> dict[str, object]:
     """Return the cards of an agent by their paths."""
-    merged = _merged(cards.merged(agent))
+    merged = cards.signed(_merged(cards.merged(agent)))
     return {
         CARD_PATH: merged,
         OLD_CARD_PATH: merged,
         f"v1/{CARD_PATH}": MessageToDict(cards.pure(agent)),
-        HTTP_CARD_PATH: _merged(cards.over_http(agent)),
+        HTTP_CARD_PATH: cards.signed(_merged(cards.over_http(agent))),
+        BLOCKING_CARD_PATH: cards.signed(_merged(cards.over_http(agent, streaming=False))),
     }
 
 

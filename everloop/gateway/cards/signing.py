@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import MessageToDict
 from pydantic import JsonValue
 
 from everloop.runtime.settings import Settings, StartError, warn_of_readers
@@ -62,16 +63,31 @@ class CardKey:
         return {"keys": [dict(self.public)]}
 
     def sign(self, card: pb.AgentCard, url: str) -> pb.AgentCard:
-        """Add a signature to a card; `url` is the gateway's, with a slash at its end."""
+        """Add signatures to a card; `url` is the gateway's, with a slash at its end.
+
+        One is over what the SDKs make of it: they leave out what is empty, such as the scopes of a scheme.
+        """
         from a2a.utils.signing import create_agent_card_signer  # noqa: PLC0415 -- see `_public_half`
 
-        header: ProtectedHeader = {
-            "alg": self.algorithm,
-            "kid": self.key_id,
-            "jku": f"{url}{JWKS_PATH}",
-            "typ": "JOSE",
-        }
-        return create_agent_card_signer(self.pem, header)(card)
+        content = MessageToDict(card)
+        card = create_agent_card_signer(self.pem, self._header(url))(card)
+        signature = self.signature_of(content, url)
+        card.signatures.add(protected=signature["protected"], signature=signature["signature"])
+        return card
+
+    def signature_of(self, content: Mapping[str, JsonValue], url: str) -> dict[str, str]:
+        """Return a signature over JSON, but for its signatures, as RFC 8785 writes it."""
+        from jwt import api_jws  # noqa: PLC0415 -- see `_public_half`
+
+        signed = {name: value for name, value in content.items() if name != "signatures"}
+        # Names in cards are ASCII, and there are no numbers: sorted JSON is the canonical form.
+        payload = json.dumps(signed, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        token = api_jws.encode(payload.encode(), self.pem, self.algorithm, dict(self._header(url)))
+        protected, _, signature = token.split(".")
+        return {"protected": protected, "signature": signature}
+
+    def _header(self, url: str) -> "ProtectedHeader":
+        return {"alg": self.algorithm, "kid": self.key_id, "jku": f"{url}{JWKS_PATH}", "typ": "JOSE"}
 
 
 def load_card_key(settings: CardKeySettings) -> CardKey | None:
