@@ -146,6 +146,8 @@ class BuildWithConsole(build_py):
 
     def run(self) -> None:
         if not self.editable_mode:
+            # Removed modules would get into the wheel from an earlier build.
+            shutil.rmtree(self.build_lib, ignore_errors=True)
             build()
         super().run()
 

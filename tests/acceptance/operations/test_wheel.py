@@ -57,10 +57,13 @@ agent = Agent(id="owner", name="Owner", description="Says whose modules it sees.
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy the clone with its console built. Files that a build leaves in it would get into the next one."""
+    """Copy the clone with its console built, and with a module that an earlier build has left there."""
     build()
     copy = tmp_path_factory.mktemp("wheel") / "source"
     shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*NOT_OF_THE_PACKAGE))
+    stale = copy / "build/lib/everloop/removed.py"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
     return copy
 
 
