@@ -179,6 +179,11 @@ class Tool(Generic[Given, Returned]):
         return arguments_of(self.name, asked, self.told)
 
     @cached_property
+    def takes_iterators(self) -> bool:
+        """Whether it takes `Iterable[…]` somewhere, of which pydantic makes what can be read once only."""
+        return self.schema is None and "'type': 'generator'" in str(self.arguments.__pydantic_core_schema__)
+
+    @cached_property
     def parameters(self) -> dict[str, JsonValue]:
         """The JSON schema of the arguments, as OpenAI's `function.parameters` wants it."""
         if self.schema is not None:

@@ -1,6 +1,10 @@
 """The arguments of a tool call: from the text that the model wrote to Python values."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from dataclasses import fields, is_dataclass
+from types import GeneratorType
+from typing import Any, cast
 
 from pydantic import BaseModel, JsonValue, RootModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
@@ -74,7 +78,8 @@ def read_arguments(tool: Tool, text: str) -> BaseModel:
     model = _Object if tool.schema is not None else tool.arguments
     try:
         with translate_base_exceptions():
-            return model.model_validate_json(text.strip() or "{}")
+            arguments = model.model_validate_json(text.strip() or "{}")
+            return _with_lists(arguments) if tool.takes_iterators else arguments
     except ValidationError as error:
         raise InvalidArgumentsError(_explain(tool, _problems(error))) from None
     except Exception as error:  # noqa: BLE001 -- its validators are the user's code
@@ -87,14 +92,47 @@ def values_of(arguments: BaseModel) -> dict[str, object]:
     return {"arguments": arguments.root} if isinstance(arguments, _Object) else dict(arguments)
 
 
+_ITERATORS = (GeneratorType, type(TypeAdapter[Iterable[int]](Iterable[int]).validate_python(())))
+
+
+def _with_lists(value: object) -> Any:  # noqa: ANN401 -- of the type that it had, but for iterators
+    """Return a value with lists in place of iterators: who looks at the arguments first would use them up."""
+    if isinstance(value, _ITERATORS):
+        return [_with_lists(each) for each in cast("Iterable[object]", value)]
+    if isinstance(value, tuple):
+        kind: Callable[..., object] = type(cast("object", value))
+        items = [_with_lists(each) for each in cast("tuple[object, ...]", value)]
+        return kind(*items) if hasattr(kind, "_fields") else tuple(items)
+    if isinstance(value, list):
+        listed = cast("list[object]", value)
+        listed[:] = map(_with_lists, listed)
+    elif isinstance(value, dict):
+        named = cast("dict[object, object]", value)
+        named.update({name: _with_lists(each) for name, each in named.items()})
+    elif isinstance(value, BaseModel) or is_dataclass(value):
+        names = type(value).model_fields if isinstance(value, BaseModel) else [f.name for f in fields(value)]
+        for name in names:
+            object.__setattr__(value, name, _with_lists(getattr(value, name)))  # it may be frozen
+    return cast("object", value)
+
+
 def as_json(arguments: BaseModel) -> dict[str, JsonValue]:
     """Return the arguments as the tool gets them, defaults and all, for people and for policies."""
     if isinstance(arguments, _Object):
-        return arguments.root
+        return deepcopy(arguments.root)
     try:
-        return arguments.model_dump(mode="json", warnings=False, fallback=str)
-    except PydanticSerializationError:  # a type of the tool's own that cannot be written
-        return {name: repr(value) for name, value in values_of(arguments).items()}
+        with translate_base_exceptions():
+            return arguments.model_dump(mode="json", warnings=False, fallback=str)
+    except Exception:  # noqa: BLE001 -- a type of the tool's own that cannot be written
+        return {name: _shown(value) for name, value in values_of(arguments).items()}
+
+
+def _shown(value: object) -> str:
+    try:
+        with translate_base_exceptions():
+            return repr(value)
+    except Exception:  # noqa: BLE001 -- it is the user's code
+        return f"({type(value).__name__})"
 
 
 def _problems(error: ValidationError) -> list[str]:

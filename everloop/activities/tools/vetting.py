@@ -156,10 +156,11 @@ def needs_approval(agent: Agent, tool: Tool, arguments: BaseModel) -> bool:
     """Whether people are asked before the call runs; a policy that fails asks them."""
     if isinstance(tool.needs_approval, bool) and isinstance(agent.needs_approval, bool):
         return tool.needs_approval or agent.needs_approval
-    given = as_json(arguments)
     try:
         with translate_base_exceptions():
-            return _wants(tool.needs_approval, given) or _wants(agent.needs_approval, tool.name, given)
+            return _wants(tool.needs_approval, arguments) or _wants(
+                agent.needs_approval, arguments, tool.name
+            )
     except Exception as error:  # noqa: BLE001 -- whatever a policy raises, nothing runs unasked
         _log.warning("approval policy failed", tool=tool.name, **exception_fields(error))
         return True
@@ -200,8 +201,8 @@ def _confirmation(purpose: Purpose, id_: str, text: str, tool: Tool, vetted: Vet
     )
 
 
-def _wants(policy: bool | Callable[..., bool], *about: object) -> bool:  # noqa: FBT001 -- what an agent says
-    return policy if isinstance(policy, bool) else bool(policy(*about))
+def _wants(policy: bool | Callable[..., bool], arguments: BaseModel, *about: str) -> bool:  # noqa: FBT001 -- what an agent says
+    return policy if isinstance(policy, bool) else bool(policy(*about, as_json(arguments)))
 
 
 # What people have answered to a tool call so far, and what follows from it.

@@ -1,16 +1,18 @@
 """Calls that people approve before they run: who asks, what they see, and which call their answer is for."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Annotated, Any, NamedTuple, cast
 
 import pytest
-from pydantic import JsonValue
+from pydantic import AfterValidator, BaseModel, JsonValue, computed_field
 
 from everloop.agents.agent import AgentApproval
 from everloop.agents.guard import guard
 from everloop.agents.questions import InputRequired
-from everloop.agents.tool import ToolApproval, tool
+from everloop.agents.tool import Tool, ToolApproval, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.tool_records import Claim
 from everloop.workflows.contract.calls import RunToolInput
@@ -99,6 +101,123 @@ async def test_an_approval_shows_what_the_tool_would_get() -> None:
     assert (question.kind, question.call) == (QuestionKind.CONFIRMATION, call.call)
     assert await bank.events() == []
     assert await bank.lose(call) is Claim.FIRST
+
+
+class Basket(BaseModel):
+    """Prices that are read one by one, in each kind of thing that may hold them."""
+
+    prices: Iterable[float]
+    doubled: Annotated[Iterable[float], AfterValidator(lambda prices: (2 * each for each in prices))]
+    by_shop: dict[str, Iterable[float]] = {}
+    bags: list["Bag"] = []
+    pair: tuple[Iterable[float], int] = ((), 0)
+    point: "Point | None" = None
+
+    def read(self) -> list[object]:
+        shops = {name: [*each] for name, each in self.by_shop.items()}
+        bags, (first, second) = [[*bag.prices] for bag in self.bags], self.pair
+        point = [*self.point.prices] if self.point else []
+        return [[*self.prices], [*self.doubled], shops, bags, [*first], second, point]
+
+
+@dataclass(frozen=True)
+class Bag:
+    """A dataclass."""
+
+    prices: Iterable[float]
+
+
+class Point(NamedTuple):
+    """A named tuple."""
+
+    prices: Iterable[float]
+
+
+BASKET: dict[str, JsonValue] = {
+    "prices": [1, 2],
+    "doubled": [3],
+    "by_shop": {"a": [4]},
+    "bags": [{"prices": [5]}],
+    "pair": [[6], 7],
+    "point": [[8]],
+}
+
+
+async def test_what_can_be_read_once_is_read_by_all() -> None:
+    """Two policies, the people who approve, and the tool: iterators would be empty for all but the first."""
+    seen: list[object] = []
+
+    def look(arguments: Mapping[str, Any]) -> bool:
+        seen.append(arguments["basket"])
+        return False
+
+    def look_too(tool: str, arguments: Mapping[str, Any]) -> bool:
+        seen.append(arguments["basket"])
+        return True
+
+    @tool(needs_approval=look)
+    def add_up(basket: Basket) -> str:
+        """Add up."""
+        return json.dumps(basket.read())
+
+    rig = ToolRig(add_up, needs_approval=look_too)
+    arguments = json.dumps({"basket": BASKET})
+    question = await rig.ask(rig.call("add_up", arguments))
+    result = await rig.run(rig.call("add_up", arguments, yes(question)))
+
+    assert seen == [{**BASKET, "doubled": [6]}] * 2
+    assert json.loads(question.text.partition("\n")[2]) == {"basket": seen[0]}
+    assert json.loads(result.content) == [[1, 2], [6], {"a": [4]}, [[5]], [6], 7, [8]]
+
+
+async def test_a_wrong_value_of_an_iterator_goes_back_to_the_model() -> None:
+    """It would raise in the tool, in the middle of what that does."""
+
+    @tool
+    def add_up(prices: Iterable[float]) -> float:
+        """Add up."""
+        return sum(prices)
+
+    rig = ToolRig(add_up)
+    result = await rig.run(rig.call("add_up", '{"prices": [1, "free"]}'))
+    assert (result.outcome, "valid number" in result.content) == ("invalid", True)
+
+
+async def test_a_policy_changes_no_arguments() -> None:
+    """What it does to them is for itself."""
+
+    def take(arguments: Mapping[str, Any]) -> bool:
+        return bool(cast("dict[str, Any]", arguments).pop("to") == "Bob")
+
+    def take_too(tool: str, arguments: Mapping[str, Any]) -> bool:
+        return take(arguments)
+
+    async def send(arguments: dict[str, JsonValue], context: ToolContext) -> str:
+        return json.dumps(arguments)
+
+    offered = Tool(send, "send", "Send.", schema={"properties": {"to": {}}}, needs_approval=take)
+    rig = ToolRig(offered, needs_approval=take_too)
+    assert (await rig.run(rig.call("send", ADA))).content == ADA
+
+
+async def test_arguments_that_cannot_be_written_are_shown_as_they_can() -> None:
+    """Their types are the author's, whose code may raise; people are asked all the same."""
+
+    class Parcel(BaseModel):
+        to: str
+
+        @computed_field
+        def street(self) -> str:
+            raise SystemExit(2)
+
+    @tool(needs_approval=True)
+    def send(parcel: Parcel) -> str:
+        """Send."""
+        return parcel.to
+
+    rig = ToolRig(send)
+    question = await rig.ask(rig.call("send", '{"parcel": {"to": "Ada"}}'))
+    assert '"parcel": "(Parcel)"' in question.text
 
 
 async def test_nobody_is_asked_to_approve_what_cannot_run() -> None:
