@@ -1,4 +1,4 @@
-"""Agents that run for a test: with a gateway, a worker, real servers, and what stands in for the model."""
+"""Agents under test: a gateway, a worker, real servers, and a stand-in for the model."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
@@ -34,11 +34,11 @@ from everloop.testing.model import StandIn
 from everloop.testing.stack import NOTHING_ELSE, Stack, Worker, running_stack
 
 TIMEOUT = 60.0
-"""Seconds that a test waits for a task, unless it says otherwise."""
+"""Default timeout in seconds of the methods that wait."""
 
 T = TypeVar("T")
 Task = Result[Any] | str
-"""A task as it was told, or its id."""
+"""A result of an earlier call, or a task id."""
 
 
 @asynccontextmanager
@@ -51,22 +51,22 @@ async def running(
     timeout: float = TIMEOUT,  # noqa: ASYNC109 -- of each call of the app
     settings: Mapping[str, str] = NOTHING_ELSE,
 ) -> AsyncGenerator["App[Output]"]:
-    """Run agents in this process, against the Temporal and the Valkey of the test session.
+    """Run agents in this process, on the Temporal and the Valkey of the test session.
 
     Args:
-        agent: The one that is asked, unless another one is named.
-        agents: Others: those of sub-agents and handoffs that are named by their ids have to be among them.
-        model: A `Script`, `FunctionModel` or `Recording` in place of all models; or the name of the model of
-            agents that name none, which is then really asked, as those are that agents name.
+        agent: The default agent of requests.
+        agents: Further agents: sub-agents and handoff targets that are named by id must be among them.
+        model: A `Script`, `FunctionModel` or `Recording` in place of all models; or the name of a real model
+            for agents that name none.
         worker: "here", where breakpoints and shared variables work; "process": in a copy of this process,
             which `App.kill_worker` can kill.
-        timeout: Seconds that the methods of the app wait for a task.
-        settings: Variables (EVERLOOP_…), in place of those of the environment, none of which count.
+        timeout: Default timeout of the app's methods, in seconds.
+        settings: Variables (EVERLOOP_…) that replace those of the environment.
 
     Raises:
-        AgentsError: an agent, or a setting, cannot be used.
+        AgentsError: an agent or a setting is invalid.
         ServersError: Temporal and Valkey are not installed, or do not start.
-        WorkerProcessError: the worker cannot be a process of its own.
+        WorkerProcessError: the worker cannot run in a process of its own.
     """
     async with AsyncExitStack() as opened:
         stack = await opened.enter_async_context(running_stack((agent, *agents), model, worker, settings))
@@ -76,7 +76,7 @@ async def running(
 
 
 class StartApp(Protocol):
-    """The fixture `everloop_app`: it starts agents as `running` does, and they stop after the test."""
+    """The fixture `everloop_app`: it starts agents as `running` does and stops them after the test."""
 
     async def __call__(
         self,
@@ -88,21 +88,21 @@ class StartApp(Protocol):
         timeout: float = TIMEOUT,  # noqa: ASYNC109 -- of each call of the app
         settings: Mapping[str, str] = NOTHING_ELSE,
     ) -> "App[Output]":
-        """Start agents for a test; for what is given see `running`."""
+        """Start agents for a test; the arguments are those of `running`."""
         ...
 
 
 class App(Generic[Output]):
-    """Agents that run, and a client of them. `running` makes one.
+    """Running agents and a client of them. `running` makes one.
 
-    `Result.data` of an agent with a pydantic model as its `output` is one of that model.
+    `Result.data` is an instance of the agent's `output` model, if it has one.
     """
 
     def __init__(self, stack: Stack, agents: Sequence[Agent], model: StandIn | None, timeout: float) -> None:
         self.url = stack.url
-        """Where the gateway answers."""
+        """URL of the gateway."""
         self.temporal_ui = stack.servers.temporal_ui
-        """Where the histories of the tasks can be looked at, as long as the test runs."""
+        """URL of Temporal's web UI, while the test runs."""
         self._stack = stack
         self._agent = agents[0].id
         self._outputs = {agent.id: agent.output for agent in AgentRegistry(agents)}
@@ -134,21 +134,21 @@ class App(Generic[Output]):
         metadata: Mapping[str, JsonValue] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 -- the error says how the task stands
     ) -> Result[Output]:
-        """Send a message, and return what came of it: the end of the task, or what it asks.
+        """Send a message and wait until the task ends or asks.
 
         Args:
             content: Texts and parts.
             agent: The id of an agent; empty: the default one.
-            context_id: The conversation that it goes on with; empty begins one.
-            task: The task that it goes to; empty begins one.
-            files: Paths of files that go with it, or parts.
-            data: A JSON value that goes with it.
+            context_id: The conversation to continue; empty starts one.
+            task: The task to send it to; empty starts one.
+            files: Paths of files to attach, or parts.
+            data: A JSON value to attach.
             metadata: Of the message.
-            timeout: Seconds; None for that of the app.
+            timeout: Seconds; None for the app's default.
 
         Raises:
-            ScriptError: the model was asked what it has no reply to.
-            TaskError: the time is up.
+            ScriptError: the stand-in has no reply to a request.
+            TaskError: the timeout is over.
         """
         return await self._watched(
             self.client_of(agent or self._agent).send(
@@ -171,11 +171,11 @@ class App(Generic[Output]):
         data: JsonValue = None,
         metadata: Mapping[str, JsonValue] | None = None,
     ) -> Result[Output]:
-        """Send a message, and return as soon as its task is there; `wait` waits for it. Arguments: see `ask`.
+        """Send a message and return once its task exists; `wait` waits for it. Arguments as of `ask`.
 
         Raises:
-            ScriptError: the model was asked what it has no reply to.
-            TaskError: the time is up.
+            ScriptError: the stand-in has no reply to a request.
+            TaskError: the timeout is over.
         """
         return await self._watched(
             self.client_of(agent or self._agent).send(
@@ -196,20 +196,20 @@ class App(Generic[Output]):
         call: str = "",
         timeout: float | None = None,  # noqa: ASYNC109 -- as of ask
     ) -> Result[Output]:
-        """Wait until a task has ended, or asks something; with `call`, until it has called that tool.
+        """Wait until a task ends or asks; with `call`, until it has called that tool.
 
         Raises:
-            ScriptError: the model was asked what it has no reply to.
-            TaskError: the time is up, or the task has ended without such a call.
+            ScriptError: the stand-in has no reply to a request.
+            TaskError: the timeout is over, or the task ended without such a call.
         """
         return await self._watched(self._wait(_id(task), call, timeout or self._timeout))
 
     async def answer(self, task: Task, value: JsonValue, *, question_id: str = "") -> Result[Output]:
-        """Answer what a task asks, its oldest question by default, and return what came of it.
+        """Answer a question of a task, the oldest by default, and wait as `ask` does.
 
         Raises:
-            ScriptError: the model was asked what it has no reply to.
-            TaskError: the time is up.
+            ScriptError: the stand-in has no reply to a request.
+            TaskError: the timeout is over.
         """
         client = self._client_for(_id(task))
         oldest = () if question_id else (await client.task(_id(task))).questions[:1]
@@ -222,11 +222,11 @@ class App(Generic[Output]):
     async def approve(
         self, task: Task, *, approved: bool = True, note: str = "", question_id: str = ""
     ) -> Result[Output]:
-        """Say yes or no to a call that waits for it, and return what came of it.
+        """Approve or reject a waiting call, and wait as `ask` does.
 
         Raises:
-            ScriptError: the model was asked what it has no reply to.
-            TaskError: the time is up.
+            ScriptError: the stand-in has no reply to a request.
+            TaskError: the timeout is over.
         """
         client = self._client_for(_id(task))
         approving = client.approve(
@@ -238,7 +238,7 @@ class App(Generic[Output]):
         """Cancel a task, and return it once it has ended.
 
         Raises:
-            ClientError: there is no such task, or it has ended.
+            ClientError: the task does not exist, or has ended.
         """
         await self._client_for(_id(task)).cancel(_id(task))
         return await self.wait(task)
@@ -247,7 +247,7 @@ class App(Generic[Output]):
         """Kill the worker by SIGKILL, and start another one.
 
         Raises:
-            WorkerProcessError: the worker is no process of its own.
+            WorkerProcessError: the worker runs in this process.
         """
         if not self._stack.process:
             raise WorkerProcessError(
@@ -258,15 +258,14 @@ class App(Generic[Output]):
         await self._stack.process.start()
 
     async def skip_time(self, duration: timedelta, *, task: Task = "", schedule: str = "") -> list[str]:
-        """Let time pass at once for a task, or a schedule; by default for all tasks of this app.
+        """Skip time for a task, or for a schedule; by default for all tasks of this app.
 
-        What waits for a time happens: limits of wall clock, deadlines of questions, pauses before a tool is
-        tried again. What a model or a tool does takes real time. A schedule, which is named by its id, starts
-        the tasks that are due; their ids are returned. Time passes for these tasks, too, and the clock of the
-        schedule stays ahead.
+        Timers fire: wall-clock limits, deadlines of questions, pauses before retries of tools. Models
+        and tools take real time. A schedule, named by its id, starts the tasks that are due, and their
+        ids are returned. Time passes for these tasks too, and the schedule's clock stays ahead.
 
         Raises:
-            TaskError: a task is busy with a model or a tool, there is no such schedule, it starts more than
+            TaskError: a task is busy with a model or a tool, the schedule does not exist, it starts more than
                 100 tasks in that time, or one of them does not start.
         """
         temporal = await TemporalClient.connect(self._stack.servers.temporal)
@@ -282,11 +281,10 @@ class App(Generic[Output]):
             await client.close()
 
     def _client_for(self, task_id: str) -> Client:
-        """Return the client of the agent that has a task."""
         return self.client_of(self._agent_of(task_id) or self._agent)
 
     def _agent_of(self, task_id: str) -> str:
-        """Return which agent has a task: its id begins with that of the agent."""
+        """Return the agent of a task; the task's id begins with the agent's."""
         return max((agent for agent in self._outputs if task_id.startswith(f"{agent}-")), key=len, default="")
 
     async def _wait(self, task_id: str, call: str, timeout: float) -> Result:  # noqa: ASYNC109 -- as of ask
@@ -308,7 +306,7 @@ class App(Generic[Output]):
         return ended
 
     async def _watched(self, work: Coroutine[Any, Any, Result]) -> Result[Output]:
-        """Return what comes of it, unless the model has no reply before."""
+        """Return the result of some work, unless the stand-in runs out of replies first."""
         working = asyncio.ensure_future(work)
         try:
             while not working.done():
@@ -328,7 +326,7 @@ class App(Generic[Output]):
         return self._with_data(await self._with_arguments(result))
 
     async def _with_arguments(self, result: Result) -> Result:
-        """Return a result with the arguments of all calls: of those before we looked, history has them."""
+        """Add the arguments of all calls to a result; history has those from before the stream began."""
         if all(call.arguments is not None for call in result.tool_calls):
             return result
         made = {
@@ -340,7 +338,7 @@ class App(Generic[Output]):
         return replace(result, tool_calls=tuple(calls))
 
     def _with_data(self, result: Result) -> Result[Output]:
-        """Return a result with data of its agent's model; what another agent answered may be none."""
+        """Parse a result's data as the agent's model; another agent's answer may not fit it."""
         output = self._outputs.get(self._agent_of(result.id))
         data: Any = result.data
         if output and data is not None:
@@ -350,7 +348,7 @@ class App(Generic[Output]):
 
 
 _LOOK = 0.05
-"""Seconds between two looks whether the model was asked what it has no reply to."""
+"""Seconds between two checks of the stand-in for requests without a reply."""
 
 
 def _id(task: Task) -> str:
@@ -369,7 +367,7 @@ def _has_called(result: Result, tool: str) -> bool:
 
 
 def _described(result: Result[Any]) -> str:
-    """Return how a task stands, in words."""
+    """Describe the state of a task for an error message."""
     if not result.id:
         return "its message was not taken yet"
     calls = ", ".join(f"{call.name} ({call.outcome or 'running'})" for call in result.tool_calls) or "none"

@@ -1,7 +1,7 @@
-"""Finished tasks as test cases: what was said to the agent, what its models replied, how it ended.
+"""Finished tasks as test cases: the messages, the replies of the models, the outcome.
 
-A case is a file of JSON. It is played by an agent whose models are a script of those replies, and what
-that comes to is compared. `evaluation` is left to those who judge many cases: it is kept, and not looked at.
+A case is a JSON file. An agent whose models replay those replies is asked again, and the results are
+compared. `evaluation` is for tools that judge many cases; it is stored and ignored.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from everloop.testing.recording import differences
 FORMAT: Literal["everloop-case/1"] = "everloop-case/1"
 
 Parts = list[dict[str, JsonValue]]
-"""Of a message, as A2A has them in JSON."""
+"""Parts of a message, as A2A's JSON."""
 
 _JSON = TypeAdapter[JsonValue](JsonValue)
 
 
 class CaseCall(BaseModel):
-    """A tool call that the model made. `arguments` are the text that it wrote, or the JSON that this is."""
+    """A tool call of the model. `arguments`: the text it wrote, or that text parsed."""
 
     name: str
     arguments: JsonValue = {}
@@ -42,7 +42,7 @@ class CaseCall(BaseModel):
 
 
 class CaseReply(BaseModel):
-    """What a model replied."""
+    """A reply of a model."""
 
     text: str = ""
     calls: list[CaseCall] = []
@@ -50,7 +50,7 @@ class CaseReply(BaseModel):
 
 
 class Expected(BaseModel):
-    """What the task came to."""
+    """The outcome of the task."""
 
     state: str
     reason: str = ""
@@ -60,7 +60,7 @@ class Expected(BaseModel):
 
 
 class Case(BaseModel):
-    """A task that can be played again. `messages`: the first one began it, the others answered it."""
+    """A task that can be replayed. `messages`: the first started it, the others are answers."""
 
     everloop: Literal["everloop-case/1"]
     agent: str
@@ -75,7 +75,7 @@ class Case(BaseModel):
         """Read a file that `export` wrote.
 
         Raises:
-            CaseError: it is none.
+            CaseError: the file is not a case.
         """
         try:
             return cls.model_validate_json(Path(file).read_bytes())
@@ -87,7 +87,7 @@ class Case(BaseModel):
             raise CaseError(f"{file} is no case: {place}: {problem['msg']}") from None
 
     def script(self) -> Script:
-        """Return a model that replies as the models did; tools that the agent no longer has fail as such."""
+        """Return a model that replays the replies; calls of removed tools fail as unknown tools do."""
         replies = [
             Reply(reply.text, tuple(map(_call, reply.calls)), finish_reason=reply.finish_reason)
             for reply in self.replies
@@ -95,12 +95,12 @@ class Case(BaseModel):
         return Script(*replies, check_tools=False)
 
     async def ask(self, app: App[Output]) -> Result[Output]:
-        """Say to the agent what was said, each answer when it asks, and return what came of it.
+        """Send the messages, each answer when the agent asks, and return the result.
 
-        Secrets are in no file: the tool that asks for one gets a text that says so.
+        Secrets are not in the file: the tool that asks for one receives a text that says so.
 
         Raises:
-            CaseError: the task ended before all was said.
+            CaseError: the task ended before all messages were sent.
         """
         first, *answers = self.messages
         result = await app.ask(*_parts(first), agent=self.agent)
@@ -117,10 +117,10 @@ class Case(BaseModel):
         return result
 
     def check(self, result: Result[Any]) -> None:
-        """Compare what came of it: state, answer, data, and tool calls with arguments and outcomes.
+        """Compare a result with the case: state, answer, data, and tool calls with arguments and outcomes.
 
         Raises:
-            CaseError: they differ, which is an AssertionError as well; the message says where.
+            CaseError: they differ (it is an AssertionError too); the message says where.
         """
         told = Expected(
             state=result.state,
@@ -141,7 +141,7 @@ class Case(BaseModel):
 
 
 def _as_model(data: JsonValue, model: type[object]) -> JsonValue:
-    """Return data as it is when it has been a pydantic model, whose defaults are in it then."""
+    """Fill in the defaults of the model, as the recorded data has them."""
     if issubclass(model, BaseModel):
         with suppress(ValidationError):
             return to_jsonable_python(model.model_validate_json(to_json(data)))
@@ -149,13 +149,13 @@ def _as_model(data: JsonValue, model: type[object]) -> JsonValue:
 
 
 async def export(client: Client, task_id: str, file: str | Path) -> Case:
-    """Write a finished task of a gateway, with those of its sub-agents, as a test case; also return it.
+    """Write a finished task of a gateway, with its sub-agents' tasks, as a test case; return it.
 
-    What summed up or narrated is not in it.
+    Replies of summarizers and narrators are left out.
 
     Raises:
         CaseError: the task has not ended, or the file cannot be written.
-        ClientError: there is no such task, or the server is no Everloop.
+        ClientError: the task does not exist, or the server is not an Everloop.
     """
     result = await client.task(task_id)
     if not result.is_done:
@@ -185,7 +185,7 @@ async def export(client: Client, task_id: str, file: str | Path) -> Case:
 
 
 def _replies(events: list[PastEvent]) -> list[tuple[datetime, CaseReply]]:
-    """Return what a model replied, and when; attempts that failed are none."""
+    """Return the replies of a model and their times, without failed attempts."""
     return [
         (
             event.at,
@@ -204,7 +204,7 @@ def _replies(events: list[PastEvent]) -> list[tuple[datetime, CaseReply]]:
 
 
 def _calls(events: list[PastEvent]) -> list[CaseCall]:
-    """Return the calls in the order in which they were made; one that was answered was made again."""
+    """Return the calls in order; a call that asked and was answered appears again."""
     made = {event.data["callId"]: event.data for event in events if event.type == "toolCall"}
     ended = {event.data["callId"]: event.data for event in events if event.type == "toolResult"}
     return [
@@ -219,7 +219,7 @@ def _calls(events: list[PastEvent]) -> list[CaseCall]:
 
 
 async def _inline(client: Client, event: PastEvent) -> Parts:
-    """Return the parts of a message, with the contents of files that are kept elsewhere."""
+    """Return the parts of a message, with the contents of stored files."""
     message = ParseDict(event.data["message"], pb.Message(), ignore_unknown_fields=True)  # pyright: ignore[reportArgumentType] -- it is an object
     parts: Parts = []
     for proto in message.parts:
@@ -248,7 +248,7 @@ def _call(call: CaseCall) -> Call:
 
 
 def _read(arguments: JsonValue) -> JsonValue:
-    """Return the JSON that a text is, if it is that of an object."""
+    """Return the JSON object in a text, or the text."""
     try:
         value = _JSON.validate_json(arguments) if isinstance(arguments, str) else arguments
     except ValidationError:

@@ -1,4 +1,4 @@
-"""Letting time pass at once: for tasks by Temporal's own time skipping, and for schedules."""
+"""Skipping of time: for tasks by Temporal's time skipping, and for schedules."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -25,21 +25,21 @@ from everloop.runtime.temporal.describe import describe_raw, run_of
 from everloop.testing.errors import TaskError
 
 TIMEOUT = 10.0
-"""Seconds that a task gets to finish what it does just now, during which no time can be skipped."""
+"""Seconds that a busy task gets to finish a model or tool call, before time can be skipped."""
 
 MOST_RUNS = 100
-"""Of a schedule, for which time is skipped at once."""
+"""Maximum tasks that a schedule starts in one skip."""
 
 _LOOK = 0.02
 _QUIET_LOOKS = 5
-"""So often nothing has happened, when what fell due has been done: a timer fires a moment after its time."""
+"""Checks without an event until the due work counts as done: a timer fires a moment after its time."""
 
 
 async def skip_time(client: Client, task_ids: set[str], duration: timedelta) -> None:
-    """Let so much time pass for these tasks, and for those of their sub-agents; what falls due happens.
+    """Skip time for these tasks and their sub-agents' tasks; due timers fire.
 
     Raises:
-        TaskError: one is busy with a model or a tool: what they do takes real time.
+        TaskError: a task is busy with a model or a tool, which take real time.
     """
     await asyncio.gather(*(_skip(client, task_id, duration) for task_id in task_ids))
 
@@ -68,7 +68,7 @@ async def _skip(client: Client, task_id: str, duration: timedelta) -> None:
 
 
 async def _arrived(client: Client, task_id: str) -> None:
-    """Wait until the time is over, and what fell due by then has been done."""
+    """Wait until the skipped time is over and the work due by then is done."""
     is_there, steps, quiet = False, 0, 0
     try:
         async with asyncio.timeout(TIMEOUT):
@@ -92,7 +92,7 @@ async def _arrived(client: Client, task_id: str) -> None:
 
 
 class ScheduleClock:
-    """The clock of a schedule, and of the tasks that it has started when time was skipped."""
+    """The clock of a schedule, and of the tasks that it started in skipped time."""
 
     def __init__(self, schedule_id: str) -> None:
         self._id = schedule_id
@@ -100,12 +100,12 @@ class ScheduleClock:
         self._started: list[str] = []
 
     async def skip(self, client: Client, duration: timedelta) -> list[str]:
-        """Let so much time pass from where the clock is, now at least; return the ids of tasks that start.
+        """Advance the clock, which is at least now; return the ids of tasks that start.
 
-        They start one after the other, as the overlap policy says. A paused schedule starts none.
+        They start one after the other, by the overlap policy. A paused schedule starts none.
 
         Raises:
-            TaskError: there is no such schedule, it starts too many tasks, or one is busy or does not start.
+            TaskError: the schedule does not exist or starts too many tasks, or a task is busy or does not start.
         """
         schedule, before = client.get_schedule_handle(self._id), len(self._started)
         self._at = max(self._at, datetime.now(UTC))
@@ -123,7 +123,7 @@ class ScheduleClock:
 
 
 async def _due(schedule: ScheduleHandle, client: Client, begin: datetime, end: datetime) -> list[datetime]:
-    """Return when a schedule starts a task, behind `begin` and up to `end`."""
+    """Return when a schedule starts tasks, after `begin` and up to `end`."""
     first, last = Timestamp(), Timestamp()
     first.FromDatetime(begin)
     last.FromDatetime(end)
@@ -148,7 +148,7 @@ async def _due(schedule: ScheduleHandle, client: Client, begin: datetime, end: d
 
 
 async def _start(schedule: ScheduleHandle, at: datetime) -> str:
-    """Start the task that is due then; return its id, empty if it is left out because the one before runs."""
+    """Start the task of this time; return its id, empty if the overlap policy skips it."""
     left_out = (await schedule.describe()).info.num_actions_skipped_overlap
     await schedule.backfill(ScheduleBackfill(at, at))
     try:

@@ -1,4 +1,4 @@
-"""Evicts tasks that wait for people from the workflow cache of a worker."""
+"""Eviction of tasks that wait for people from a worker's workflow cache."""
 
 import asyncio
 import time
@@ -11,14 +11,14 @@ from temporalio.worker import Interceptor, Worker, WorkflowInboundInterceptor, W
 from everloop.workflows.contract.names import PARKED
 
 EVICT_AFTER = timedelta(minutes=1)
-"""How long a worker keeps a task in its cache that waits for people."""
+"""Time until a waiting task is evicted."""
 
 
 class ParkedTaskEviction(Interceptor):
-    """Evicts tasks that wait for people; one that goes on is replayed.
+    """Evicts tasks that wait for people; they are replayed when they continue.
 
-    The SDK has no setting for this: it evicts a task where its cache is full. Tasks say themselves that they
-    wait (`everloop.workflows.scope.parked`), from the threads in which they run.
+    The SDK has no setting for this: it evicts when the cache is full. Workflows report that they wait
+    (`everloop.workflows.scope.parked`) from the threads in which they run.
     """
 
     def __init__(self, evict_after: timedelta = EVICT_AFTER) -> None:
@@ -33,7 +33,7 @@ class ParkedTaskEviction(Interceptor):
         return None
 
     async def run(self, workers: Sequence[Worker]) -> None:
-        """Evict from the worker of workflows among these, for as long as they run."""
+        """Evict waiting tasks while these workers run."""
         caches = [worker for worker in workers if worker.config().get("workflows")]
         while caches:
             await asyncio.sleep(self._evict_after / 4)

@@ -1,4 +1,4 @@
-"""Which activities a worker runs on which queue."""
+"""The activities of a worker on each queue."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from everloop.workflows.contract.ports import (
 
 @dataclass(frozen=True)
 class Ports:
-    """One implementation for each port; for what is None there is nobody: it does not happen."""
+    """One implementation per port; None turns the port off."""
 
     model: ModelPort
     tools: ToolPort
@@ -42,7 +42,7 @@ class Ports:
 
 
 def calls_of(queue: str, ports: Ports) -> list[Callable[..., object]]:
-    """Return what is called on a queue. On that of workflows there may be any call of a former version."""
+    """Return the activities of a queue. The queue of workflows takes all: tasks of earlier settings may use it."""
     model = [ports.model.call_model, ports.model.compact_context, ports.context.compact_conversation]
     plugins = [ports.agents.prepare_task, ports.agents.before_request, ports.agents.after_completion]
     tools = [ports.tools.run_tool, *plugins]
@@ -70,21 +70,21 @@ def calls_of(queue: str, ports: Ports) -> list[Callable[..., object]]:
 # What a worker says at its start: which queues others have to serve, and which settings miss their queue.
 
 SPLIT_KINDS = (MODEL_QUEUE, TOOLS_QUEUE)
-"""Kinds of work that wait on the queue of workflows, unless the task began with EVERLOOP_SPLIT_QUEUES."""
+"""Kinds of work on the queue of workflows, unless the task began with EVERLOOP_SPLIT_QUEUES."""
 
 _log = structlog.get_logger()
 
 
 def queues_named_by(agents: AgentRegistry) -> set[str]:
-    """Return the queues that agents and their tools have of their own."""
+    """Return the queues that agents and tools name."""
     return {queue for agent in agents for queue in agent.task_queues}
 
 
 def report_queues(agents: AgentRegistry, queues: Sequence[str], settings: WorkerSettings) -> None:
-    """Log what may wait unserved. What is right in a deployment of several workers is no warning.
+    """Log queues that may be unserved; deployments of several workers log no warning for what is right.
 
-    `queues` are what this worker serves: kinds, or names of queues. A worker cannot know what the others
-    serve, nor whether gateways set EVERLOOP_SPLIT_QUEUES.
+    `queues`: kinds or names that this worker serves. A worker cannot see which queues the others serve,
+    nor whether gateways set EVERLOOP_SPLIT_QUEUES.
     """
     named = queues_named_by(agents)
     # A name that nobody uses may be misspelled.

@@ -1,4 +1,4 @@
-"""Runs several worker processes under one parent, because Python uses one core a process."""
+"""Several worker processes under one parent: Python uses one core per process."""
 
 import asyncio
 import os
@@ -15,11 +15,11 @@ from everloop.agents.mcp import launcher
 from everloop.runtime.telemetry.settings import Address
 
 STEADY_AFTER = 60.0
-"""Seconds after which a process that fails is not taken to be set up wrongly: it is started again. On a busy
-machine it may take a third of that until it has read its settings."""
+"""Seconds after which a failing process is restarted rather than taken for misconfigured. On a busy
+machine reading its settings may take a third of that."""
 
 PAUSE = 1.0
-"""Seconds before a process that ended is started again."""
+"""Seconds until an ended process is restarted."""
 
 _METRICS_ADDRESS = "EVERLOOP_METRICS_ADDRESS"
 
@@ -28,9 +28,9 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class WorkerProcesses:
-    """`count` processes of the same `command`, with `metrics_address` for the first one (None: none has any).
+    """`count` processes of one `command`, the first one at `metrics_address` (None: no metrics).
 
-    Each next one has the next port. They end with the parent, however that ends (on Linux).
+    Each further one has the next port. They end with the parent, however that ends (on Linux).
     """
 
     command: Sequence[str]
@@ -38,10 +38,10 @@ class WorkerProcesses:
     metrics_address: Address | None = None
 
     async def run(self) -> int:
-        """Run them until SIGTERM or SIGINT, then let each end in its own time; return the exit code.
+        """Run the processes until SIGTERM or SIGINT, then let each finish; return the exit code.
 
-        One that ends by itself, or is killed, is started again. One that fails soon after its start, and
-        never worked before, has said what is wrong: then all are ended, and its exit code is that of all.
+        A process that ends or is killed is restarted. One that fails soon after its first start is
+        misconfigured and has logged why: all are ended with its exit code.
         """
         stopping = asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
@@ -76,7 +76,7 @@ class WorkerProcesses:
 
 
 async def _end(process: asyncio.subprocess.Process) -> int:
-    """Ask a process to end, and wait as long as its calls may take."""
+    """Send SIGTERM and wait until the calls of a process have ended."""
     if process.returncode is None:
         process.send_signal(signal.SIGTERM)
     code = await process.wait()

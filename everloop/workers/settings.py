@@ -1,4 +1,4 @@
-"""Settings of a worker: its queues, how much it does at once, which build it is."""
+"""Settings of a worker: queues, concurrency, build."""
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable, Sequence
@@ -23,16 +23,16 @@ from everloop.workflows.contract import names
 from everloop.workflows.contract.names import WORKER_QUEUES
 
 LEAST_SLOTS = 10
-"""Calls at once, and steps of workflows at once, however busy the machine is: most of them only wait."""
+"""Minimum concurrent calls and workflow steps, however busy the machine is: most only wait."""
 
 MOST_STEPS = 500
-"""Steps of workflows at once, where the tuner decides."""
+"""Maximum concurrent workflow steps with a tuner."""
 
 MAX_CONCURRENT_DELIVERIES = 100
-"""How many push notifications a worker posts at once; a webhook may take ten seconds for one."""
+"""Maximum concurrent push notifications of a worker; a webhook may take ten seconds."""
 
 MAX_CONCURRENT_NARRATORS = 1000
-"""How many tasks a worker narrates at once; further ones are narrated later, or not at all."""
+"""Maximum concurrently narrated tasks of a worker; further ones are narrated later, or never."""
 
 _MOST_CALLS = {
     names.PUSH_QUEUE: MAX_CONCURRENT_DELIVERIES,
@@ -46,32 +46,32 @@ _RATES = TypeAdapter(dict[str, Rate], config=ConfigDict(hide_input_in_errors=Tru
 
 
 class QueueNameError(Exception):
-    """A name of a queue is that of a kind of work, whose workers take more than calls of models and tools."""
+    """The name of a queue is a kind of work whose workers run more than models and tools."""
 
 
 class WorkerSettings(Settings):
-    """How a worker works."""
+    """Settings of a worker."""
 
     task_queue: str = names.DEFAULT_TASK_QUEUE
     max_cached_workflows: int = Field(default=1000, ge=0)
-    """Tasks kept in memory between their steps. Others, and those that wait for people for a minute, are
+    """Tasks cached between their steps. Others, and those that have waited for people for a minute, are
     replayed."""
     max_concurrent_activities: int = Field(default=200, ge=1)
-    """Calls of each queue at once."""
+    """Maximum concurrent calls of each queue."""
     target_cpu: Share | None = None
-    """A share of the machine, or of the container, from 0 to 1: while it uses more processor time, fewer
-    calls are taken, down to 10. 0.9 if only the other one is set. Unset: no limit."""
+    """Share of the machine's or container's processor, from 0 to 1: above it fewer calls are accepted,
+    down to 10. 0.9 if only the other one is set. Unset: no limit."""
     target_memory: Share | None = None
-    """The same of memory. 0.8 if only the other one is set. Unset: no limit."""
+    """The same for memory. 0.8 if only the other one is set. Unset: no limit."""
     queue_rates: Annotated[dict[str, Rate], NoDecode] = {}
-    """Calls a second of a queue, over all its workers, as JSON: `{"model": 50, "gpu": 0.5}`. For `model` and
-    `tools` it needs `EVERLOOP_SPLIT_QUEUES`. Unset: no limit."""
+    """Calls a second of a queue, over all its workers, as JSON: `{"model": 50, "gpu": 0.5}`. For `model`
+    and `tools` it needs `EVERLOOP_SPLIT_QUEUES`. Unset: no limit."""
     shutdown_grace: float = Field(default=30, ge=0)
     deployment: str = "everloop"
     """The Temporal worker deployment that builds belong to."""
     build_id: str = ""
-    """The version of code and agents. Tasks end on the build they began on. Unset: every worker takes every
-    task. See docs/operation/operation.md."""
+    """The version of code and agents. Tasks end on the build they began on. Unset: every worker takes
+    every task. See docs/operation/operation.md."""
 
     @field_validator("queue_rates", mode="before")
     @classmethod
@@ -89,15 +89,15 @@ class WorkerSettings(Settings):
             ) from None
 
     def queue_named(self, queue: str) -> str:
-        """Return the task queue that is meant by a kind of work, or by the name of a queue."""
+        """Return the task queue of a kind of work, or of a queue's name."""
         is_kind = queue in names.WORKER_QUEUES
         return names.task_queue_of(queue, self.task_queue) if is_kind else queue
 
     def check_names(self, queues: Iterable[str]) -> None:
-        """Refuse the task queue of a kind of work where a queue is named: whoever serves it has to know all.
+        """Reject names of queues that stand for a kind of work: their workers must serve all kinds.
 
         Raises:
-            QueueNameError: it says which one, and what to write.
+            QueueNameError: names the queue and the remedy.
         """
         kinds = {self.queue_named(kind): kind for kind in names.WORKER_QUEUES}
         for queue in set(queues) - set(names.WORKER_QUEUES):
@@ -108,12 +108,12 @@ class WorkerSettings(Settings):
                 )
 
     def grace_of(self, queue: str) -> timedelta:
-        """Return how long the calls of a queue may go on at SIGTERM. A narrator has nothing to bring home."""
+        """Return the grace of a queue's calls at SIGTERM. Narrators get none."""
         return timedelta(seconds=0 if queue == names.NARRATOR_QUEUE else self.shutdown_grace)
 
     @property
     def versioning(self) -> WorkerDeploymentConfig | None:
-        """How Temporal tells this build from others; None if it has no id."""
+        """Temporal's versioning of this build; None without a build id."""
         if not self.build_id:
             return None
         return WorkerDeploymentConfig(
@@ -124,18 +124,18 @@ class WorkerSettings(Settings):
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the machine's use decides how much is done at once."""
+        """True if load decides about concurrency."""
         return self.target_cpu is not None or self.target_memory is not None
 
     @property
     def pollers(self) -> PollerBehavior:
-        """How many requests for work are open at once; where all is tuned, Temporal says how many."""
+        """Number of open polls; with a tuner Temporal decides."""
         if self.is_tuned:
             return PollerBehaviorAutoscaling(minimum=2, initial=5, maximum=50)
         return PollerBehaviorSimpleMaximum(maximum=5)
 
     def tuner(self, queue: str) -> WorkerTuner:
-        """Return what decides how many calls of a queue, and steps of workflows, run at once."""
+        """Return the limits of concurrent calls of a queue and of workflow steps."""
         most = _MOST_CALLS.get(queue, self.max_concurrent_activities)
         if not self.is_tuned:
             return WorkerTuner.create_fixed(activity_slots=most, local_activity_slots=most)
@@ -157,9 +157,9 @@ MOST_PROCESSES = 256
 
 @dataclass(frozen=True)
 class WorkerArguments:
-    """What a worker takes on (kinds of work, or names of queues), and in how many processes.
+    """Queues of a worker (kinds of work, or names) and its number of processes.
 
-    `is_child`: another worker process has started this one, and has logged what all of them would log.
+    `is_child`: a parent worker process has started this one, and logs for all.
     """
 
     queues: tuple[str, ...]
@@ -168,7 +168,7 @@ class WorkerArguments:
 
 
 def parse_arguments(arguments: Sequence[str]) -> WorkerArguments:
-    """Read the command line; what is wrong with it ends the process, with a usage line (exit code 2)."""
+    """Parse the command line; an error ends the process with a usage line (exit code 2)."""
     kinds = ", ".join(WORKER_QUEUES)
     parser = ArgumentParser(prog="worker.py", description="Work on tasks, or on a part of what they need.")
     parser.add_argument(
@@ -187,10 +187,10 @@ def parse_arguments(arguments: Sequence[str]) -> WorkerArguments:
 
 
 def read_queues(given: str) -> tuple[str, ...]:
-    """Return the names in a text that separates them by commas.
+    """Split a comma-separated list of names.
 
     Raises:
-        ValueError: one is empty.
+        ValueError: a name is empty.
     """
     queues = tuple(dict.fromkeys(queue.strip() for queue in given.split(",")))
     if not all(queues):

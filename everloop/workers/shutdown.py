@@ -1,7 +1,4 @@
-"""Cancels the calls that still run when the time of a stopping worker is up.
-
-It has a module of its own, as the other interceptor beside it has.
-"""
+"""Cancellation of calls that still run when a stopping worker's grace is over."""
 
 import asyncio
 from datetime import timedelta
@@ -10,15 +7,15 @@ from typing import Any
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 AGAIN = timedelta(seconds=10)
-"""How long a cancelled call has for its last words, until it is cancelled once more."""
+"""Time until a cancelled call is cancelled again."""
 
 
 class RunningActivities(Interceptor):
-    """Cancels the activities of workers that end, until none runs.
+    """Cancels the activities of stopping workers until none runs.
 
-    The SDK cancels each activity once in its life. One that went on when an operator paused it, or Temporal
-    forgot it (`everloop.activities.lease`), has had that, and redis-py may lose a cancellation (Python 3.11):
-    without this the worker would wait for as long as the call takes.
+    The SDK cancels an activity once. One that continued after an operator paused it, or after Temporal
+    forgot it (`everloop.activities.lease`), has used that up, and redis-py may lose a cancellation
+    (Python 3.11): the worker would wait for the whole call.
     """
 
     def __init__(self) -> None:
@@ -28,7 +25,7 @@ class RunningActivities(Interceptor):
         return _Noted(next, self._running)
 
     async def cancel_after(self, grace: timedelta) -> None:
-        """Wait for the grace, then cancel what runs, again and again."""
+        """Wait for the grace, then cancel running activities repeatedly."""
         await asyncio.sleep(grace.total_seconds())
         while True:
             for running in self._running:
