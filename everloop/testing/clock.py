@@ -105,7 +105,7 @@ class ScheduleClock:
         They start one after the other, by the overlap policy. A paused schedule starts none.
 
         Raises:
-            TaskError: the schedule does not exist or starts too many tasks, or a task is busy or does not start.
+            TaskError: no such schedule, it starts too many tasks, or a task is busy or fails to start.
         """
         schedule, before = client.get_schedule_handle(self._id), len(self._started)
         self._at = max(self._at, datetime.now(UTC))

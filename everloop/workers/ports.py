@@ -42,7 +42,7 @@ class Ports:
 
 
 def calls_of(queue: str, ports: Ports) -> list[Callable[..., object]]:
-    """Return the activities of a queue. The queue of workflows takes all: tasks of earlier settings may use it."""
+    """Return the activities of a queue. That of workflows has all, for tasks of earlier settings."""
     model = [ports.model.call_model, ports.model.compact_context, ports.context.compact_conversation]
     plugins = [ports.agents.prepare_task, ports.agents.before_request, ports.agents.after_completion]
     tools = [ports.tools.run_tool, *plugins]
