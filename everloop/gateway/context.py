@@ -1,4 +1,4 @@
-"""Who calls, and what they may see."""
+"""The caller of a request, and what it may see."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ from everloop.workflows.contract.tasks import Identity, TaskView
 
 @dataclass(frozen=True)
 class Caller(User):
-    """Who makes a call, as far as it has been proved.
+    """An authenticated caller.
 
-    `owner` is whose tasks these are: all callers of one owner see the same. `scheme` is how the caller was
-    authenticated ("apiKey", "bearer", "mutualTLS"; empty: not at all). `subject` names the caller among those
-    of one owner. `scopes` None means that nothing is refused. `claims` are told to tools: nothing secret.
+    `owner` owns the tasks: all callers of one owner see the same. `scheme` is the way of authentication
+    ("apiKey", "bearer", "mutualTLS"; empty: none). `subject` distinguishes callers of one owner.
+    `scopes` None means that nothing is refused. `claims` are passed to tools and must not be secret.
     """
 
     owner: str = ANONYMOUS
@@ -46,19 +46,18 @@ class Caller(User):
 
 @dataclass(frozen=True)
 class Viewer:
-    """Whose tasks with which agent are looked at; those of others do not exist."""
+    """An owner and an agent: tasks of others do not exist for the viewer."""
 
     owner: str
     agent_id: str
 
 
 def viewer_of_view(view: TaskView) -> Viewer:
-    """Return who may see a task."""
     return Viewer(view.owner, view.agent_id)
 
 
 def identity_of(caller: Caller) -> Identity | None:
-    """Return what the tools of a task may know of who started it; None of the anonymous caller."""
+    """Return the caller's identity for tools; None for the anonymous caller."""
     if not caller.is_authenticated:
         return None
     scopes = None if caller.scopes is None else tuple(sorted(caller.scopes))
@@ -66,7 +65,7 @@ def identity_of(caller: Caller) -> Identity | None:
 
 
 def caller_of(context: ServerCallContext) -> Caller:
-    """Return who makes an A2A call."""
+    """Return the caller of an A2A request."""
     return context.user if isinstance(context.user, Caller) else Caller()
 
 
@@ -76,10 +75,10 @@ MAX_OWNER_BYTES = 255
 
 
 def problem_of_owner(name: str) -> str:
-    """Return why nobody can be called that, empty if one can.
+    """Return why an owner's name is invalid, empty if it is valid.
 
-    At most 255 bytes of printable characters without a space at either end. Nobody is called "anonymous",
-    however it is written: that is who did not authenticate.
+    At most 255 bytes of printable characters without a space at either end, and not "anonymous" in any
+    case: that is the owner of unauthenticated callers.
     """
     if not name:
         return "it is empty"
@@ -100,14 +99,14 @@ def problem_of_owner(name: str) -> str:
 # agent, for gRPC has no paths; JSON-RPC and REST take it too.
 
 _SHOWN = 100
-"""How many characters of a wrong tenant are repeated."""
+"""Maximum characters of a wrong tenant in an error."""
 
 AGENT = "everloop.agent"
-"""Where a call's state holds the id of the agent whose address was called; not there: the default one's."""
+"""Key in a call's state: the id of the agent in the address; missing for the default one's."""
 
 
 def agent_of(context: ServerCallContext, agents: AgentRegistry) -> Agent:
-    """Return the agent that a call is for.
+    """Return the agent of a call.
 
     Raises:
         InvalidParamsError: `tenant` names no agent of this server, or another one than the address does.
@@ -134,7 +133,7 @@ _SERVED = {(1, 0): PROTOCOL_VERSION_1_0, (0, 3): PROTOCOL_VERSION_0_3}
 
 
 def served_version(text: str) -> str | None:
-    """Return which of our versions a client names, None if it is no such; patch numbers do not matter."""
+    """Return the supported version that a client names, None for others; patch numbers are ignored."""
     try:
         version = Version(text)
     except ValueError:  # also a number of thousands of digits
@@ -143,7 +142,7 @@ def served_version(text: str) -> str | None:
 
 
 def is_legacy(context: ServerCallContext) -> bool:
-    """Whether the call comes from a client of A2A 0.3."""
+    """Return True for a client of A2A 0.3."""
     headers: dict[str, str] = context.state.get("headers", {})
     sent = headers.get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3
     return served_version(sent) == PROTOCOL_VERSION_0_3
@@ -152,24 +151,24 @@ def is_legacy(context: ServerCallContext) -> bool:
 # The headers of a call, or its gRPC metadata: read in one pass, for whoever sends them is not known yet.
 
 MAX_HEADERS = 400
-"""Of one request. Proxies take 100 as a rule."""
+"""Headers per request. Proxies usually allow 100."""
 
 MAX_HEAD_BYTES = 32_768
-"""Of the request line and the headers together."""
+"""Bytes of the request line and the headers together."""
 
 MAX_TARGET_BYTES = 8_192
-"""Of the address in the request line, with its query."""
+"""Bytes of the address in the request line, with its query."""
 
 MAX_TRACE_CHARACTERS = 512
-"""Of `traceparent` and of `tracestate`; what is longer is not read (W3C Trace Context §3.3.1.5)."""
+"""Characters of `traceparent` and of `tracestate`; longer ones are ignored (W3C Trace Context §3.3.1.5)."""
 
 _TRACE_CONTEXT = TraceContextTextMapPropagator()
 
 
 class CallHeaders(dict[str, str]):
-    """Headers by their names in small letters; one that came more than once is joined (RFC 9110 §5.3).
+    """Headers by lower-case name; repeated ones are joined (RFC 9110 §5.3).
 
-    `repeated`: the names of those.
+    `repeated`: their names.
     """
 
     def __init__(self, headers: Iterable[tuple[str, str]]) -> None:
@@ -192,9 +191,9 @@ class CallHeaders(dict[str, str]):
 
 
 def trace_context(headers: Mapping[str, str]) -> Context:
-    """Return the caller's trace. Its baggage is not read: nothing here needs it.
+    """Return the caller's trace context, without baggage.
 
-    OpenTelemetry reads baggage in quadratic time, and logs what it cannot read, of whoever sends it.
+    OpenTelemetry parses baggage in quadratic time, and logs what it cannot read, from any sender.
     """
     found = {name: headers.get(name, "") for name in ("traceparent", "tracestate")}
     return _TRACE_CONTEXT.extract(

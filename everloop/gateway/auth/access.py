@@ -1,4 +1,4 @@
-"""Authenticates callers, and limits requests and open tasks of each owner; by default all is allowed."""
+"""Authentication, and limits of requests and open tasks per owner; by default everything is allowed."""
 
 import math
 from collections.abc import Mapping
@@ -17,18 +17,18 @@ from everloop.stores.quotas import Quotas, Rate
 # How many requests and open tasks an owner may have, over all gateways together.
 
 TASK_WAIT = 10
-"""Seconds after which a client that has too many open tasks may try again: nobody knows when one ends."""
+"""Retry-After in seconds for a client with too many open tasks: nothing tells when one will end."""
 
 
 class LimitSettings(Settings):
-    """What one owner may ask for, over all gateways; not set: as much as there is."""
+    """Limits per owner, over all gateways; unset: no limit."""
 
     requests_per_minute: int | None = Field(default=None, ge=1, le=1_000_000)
     """Requests of one owner a minute. The same for all gateways. Unset: no limit."""
     request_burst: int | None = Field(default=None, ge=1, le=1_000_000)
-    """How many of them may come at once. Refused without a rate. Unset: a minute's."""
+    """Maximum burst of requests. Refused without a rate. Unset: a minute's."""
     max_open_tasks: int | None = Field(default=None, ge=1)
-    """Tasks of one owner that have not ended, those of sub-agents not counted. Unset: no limit."""
+    """Open tasks of one owner, without those of sub-agents. Unset: no limit."""
 
     @field_validator("request_burst")
     @classmethod
@@ -42,17 +42,17 @@ class LimitSettings(Settings):
 
     @property
     def rate(self) -> Rate | None:
-        """The rate of requests, if there is one."""
+        """The rate of requests; None without a limit."""
         if self.requests_per_minute is None:
             return None
         return Rate(self.requests_per_minute, self.request_burst or self.requests_per_minute)
 
 
 class RequestLimits:
-    """Keeps one owner from taking what belongs to all, over all gateways together; not set: refuses nothing.
+    """Counts requests and open tasks per owner, over all gateways together.
 
-    Where the counts cannot be had, it raises what the store does: the call is refused as every call is whose
-    task store does not answer, where the tasks live too.
+    Errors of the store are raised as they are: without the store, where tasks live too, every call is
+    refused.
     """
 
     def __init__(self, settings: LimitSettings | None = None, quotas: Quotas | None = None) -> None:
@@ -64,7 +64,7 @@ class RequestLimits:
         """Count a request.
 
         Raises:
-            TooManyRequestsError: it is one too many; it says when to come back.
+            TooManyRequestsError: the limit is reached; it says when to retry.
         """
         if self._rate is None or self._quotas is None:
             return
@@ -79,10 +79,10 @@ class RequestLimits:
             )
 
     async def reserve_task(self, owner: str, task_id: str) -> None:
-        """Count a task that is about to start, until it ends; repeating it counts it once.
+        """Count a task about to start, until it ends; a repeated reservation counts once.
 
         Raises:
-            TooManyRequestsError: too many tasks of this owner are open.
+            TooManyRequestsError: the owner has too many open tasks.
         """
         if self._max_open_tasks is None or self._quotas is None:
             return
@@ -96,25 +96,25 @@ class RequestLimits:
             )
 
     async def release_task(self, owner: str, task_id: str) -> None:
-        """Count a task no longer that will not come to exist, because its message was answered at once."""
+        """Cancel the reservation of a task that will not exist, because its message was answered directly."""
         if self._max_open_tasks is not None and self._quotas:
             await self._quotas.release_task(owner, task_id)
 
 
 @dataclass(frozen=True)
 class AccessControl:
-    """What stands before the agents."""
+    """Admission of callers to the agents."""
 
     authenticator: Authenticator = field(default_factory=Authenticator)
     limits: RequestLimits = field(default_factory=RequestLimits)
 
     async def admit(self, headers: Mapping[str, str], peer: str) -> Caller:
-        """Return who calls, as the authenticator knows it, and count the request as the owner's.
+        """Authenticate the caller, and count the request as the owner's.
 
         Raises:
-            UnauthenticatedError: nobody whom we know.
-            TooManyRequestsError: the owner asks too often.
-            UnavailableNowError: a server that we have to ask does not answer.
+            UnauthenticatedError: the credentials are missing or invalid.
+            TooManyRequestsError: the owner exceeds the rate.
+            UnavailableNowError: a server needed for authentication does not answer.
         """
         caller = await self.authenticator.authenticate(headers, peer)
         bind_owner(caller.owner)

@@ -1,9 +1,9 @@
-"""The file that tells which API keys are good: one JSON object on each line, none of them a key itself.
+"""The file of API keys: one JSON object per line, with hashes in place of keys.
 
     {"id": "5f0c", "owner": "acme", "sha256": "9a", "scopes": ["tasks:read"], "expires": "2027-01-31T00:00Z"}
 
-A key is `everloop_<id>_<secret>`. Its secret is 256 random bits, which nobody can guess, however fast a hash
-is computed: a plain SHA-256 of the whole key is enough. Slow hashes, made for passwords, would cost time.
+A key is `everloop_<id>_<secret>`. Its secret has 256 random bits, so a plain SHA-256 of the whole key
+is enough. Slow hashes are made for passwords, and would cost time.
 """
 
 import fcntl
@@ -29,14 +29,14 @@ from everloop.gateway.context import Caller, problem_of_owner
 from everloop.runtime.settings import OURS, warn_of_readers
 
 MARK = "everloop"
-"""How our keys begin, so that people and scanners know what they found."""
+"""Prefix of our keys, for people and secret scanners."""
 
 _ID_BYTES = 8
 _SECRET_BYTES = 32
 
 
 class ApiKeyFileError(Exception):
-    """The file of API keys cannot be used; the message names file and line, and what to do."""
+    """The file of API keys is invalid; the message names file, line and remedy."""
 
 
 def _check_owner(name: str) -> str:
@@ -52,7 +52,7 @@ def _check_scope(scope: str) -> str:
 
 
 class ApiKey(BaseModel):
-    """One line of the file. `scopes` are those of `auth.scopes`. Without `expires` it holds for ever."""
+    """One line of the file. `scopes` are those of `auth.scopes`. Without `expires` it never expires."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -63,19 +63,19 @@ class ApiKey(BaseModel):
     expires: AwareDatetime | None = None
 
     def matches(self, key: str) -> bool:
-        """Whether it is this very key. How long that takes tells nothing of how much of it is right."""
+        """Compare a key in constant time."""
         return hmac.compare_digest(_hash(key), self.sha256)
 
 
 def new_key(owner: str, scopes: Sequence[str], expires: datetime | None) -> tuple[str, ApiKey]:
-    """Return a key, which is kept nowhere, and its line."""
+    """Return a new key, which is stored nowhere, and its line."""
     key_id = secrets.token_hex(_ID_BYTES)
     key = f"{MARK}_{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     return key, ApiKey(id=key_id, owner=owner, sha256=_hash(key), scopes=tuple(scopes), expires=expires)
 
 
 def id_of(key: str) -> str:
-    """Return which line a key belongs to, empty if it is none of ours."""
+    """Return the id in a key, empty if it is not one of ours."""
     match key.split("_", 2):
         case [mark, key_id, _] if mark == MARK:
             return key_id
@@ -84,10 +84,10 @@ def id_of(key: str) -> str:
 
 
 def read_keys(path: Path) -> dict[str, ApiKey]:
-    """Return the keys of a file by their ids.
+    """Read a file of keys, by id.
 
     Raises:
-        ApiKeyFileError: it cannot be read, or a line is wrong.
+        ApiKeyFileError: it cannot be read, or a line is invalid.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -111,10 +111,10 @@ def read_keys(path: Path) -> dict[str, ApiKey]:
 
 
 def add_key(path: Path, key: ApiKey) -> None:
-    """Append a key; the file is made if there is none. A process that dies on the way changes nothing.
+    """Append a key, atomically; a missing file is created.
 
     Raises:
-        ApiKeyFileError: the file is broken, or cannot be written.
+        ApiKeyFileError: the file is invalid, or cannot be written.
     """
     with _changing(path) as keys:
         keys[key.id] = key
@@ -124,7 +124,7 @@ def remove_key(path: Path, key_id: str) -> None:
     """Remove a key.
 
     Raises:
-        ApiKeyFileError: the file has no such key, is broken, or cannot be written.
+        ApiKeyFileError: the key is missing, or the file is invalid or cannot be written.
     """
     with _changing(path) as keys:
         if keys.pop(key_id, None) is None:
@@ -133,7 +133,7 @@ def remove_key(path: Path, key_id: str) -> None:
 
 @contextmanager
 def _changing(path: Path) -> Generator[dict[str, ApiKey]]:
-    """Yield the keys and put them in the place of the file, one change of this machine after the other."""
+    """Yield the keys, then replace the file; changes of one machine are serialized."""
     try:
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -151,7 +151,7 @@ def _changing(path: Path) -> Generator[dict[str, ApiKey]]:
 
 
 def _replace(path: Path, keys: dict[str, ApiKey]) -> None:
-    """Write the file anew beside the old one, readable for whom that was, first of all for us alone."""
+    """Replace the file atomically, with its old permissions; a new file is readable for its owner only."""
     target = path.resolve()
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
@@ -182,7 +182,6 @@ def _hash(key: str) -> str:
 
 
 def is_expired(key: ApiKey, now: datetime | None = None) -> bool:
-    """Whether a key holds no more."""
     return key.expires is not None and key.expires <= (now or datetime.now(UTC))
 
 
@@ -194,9 +193,10 @@ _log = structlog.get_logger()
 
 
 class ApiKeyScheme(Scheme):
-    """Knows the keys of a file, and looks at each call whether it was changed.
+    """Authenticates keys of a file, and rereads it when it has changed.
 
-    A file that is broken or gone changes nothing: what it said last holds, and the error is logged once.
+    A file that is invalid or missing later on changes nothing: the last keys stay valid, and the error
+    is logged once.
     """
 
     name = "apiKey"
@@ -207,7 +207,7 @@ class ApiKeyScheme(Scheme):
         """Read the file.
 
         Raises:
-            ApiKeyFileError: it cannot be used.
+            ApiKeyFileError: it is invalid.
         """
         self._path = path
         self._version = _version_of(path)
@@ -252,7 +252,7 @@ class ApiKeyScheme(Scheme):
 
 
 def _version_of(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes with a file; None: there is none."""
+    """Return values that change with the file; None if it is missing."""
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Callers who send a signed token: `Authorization: Bearer …` (RFC 6750, RFC 7519, RFC 8725)."""
+"""Authentication by signed tokens: `Authorization: Bearer …` (RFC 6750, RFC 7519, RFC 8725)."""
 
 import asyncio
 import json
@@ -50,36 +50,36 @@ _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 class UnfitKeyError(Exception):
-    """This is no key to check tokens with; the message says why and what was expected."""
+    """The key cannot verify tokens; the message gives the reason and the expectation."""
 
 
 class UnknownKeyError(Exception):
-    """No key that we know has signed the token."""
+    """No configured key has signed the token."""
 
 
 @dataclass(frozen=True)
 class VerificationKey:
-    """A key, and the algorithms that it is good for, of those which the settings allow."""
+    """A key, and the allowed algorithms that fit it."""
 
     key: PublicKey | bytes = field(repr=False)
     algorithms: tuple[str, ...]
 
 
 class VerificationKeys(ABC):
-    """Knows with which key a token may have been signed."""
+    """Finds the key of a token."""
 
     @abstractmethod
     async def find(self, key_id: str | None) -> VerificationKey:
-        """Return the key that a token names, None: it names none.
+        """Return the key that a token names; None: it names none.
 
         Raises:
-            UnknownKeyError: there is no such key.
-            UnavailableNowError: nobody can tell now.
+            UnknownKeyError: the key does not exist.
+            UnavailableNowError: the issuer does not answer.
         """
 
 
 class OneKey(VerificationKeys):
-    """Checks all tokens with the same key, whatever they call it."""
+    """Verifies all tokens with one key, whatever id they name."""
 
     def __init__(self, key: VerificationKey) -> None:
         self._key = key
@@ -89,10 +89,10 @@ class OneKey(VerificationKeys):
 
 
 def public_key(key: object, allowed: Collection[str], named: str | None = None) -> VerificationKey:
-    """Return a public key with its algorithms; `named` is the only one that it says it is for.
+    """Return a public key with its algorithms; `named` is the only one it declares.
 
     Raises:
-        UnfitKeyError: it is too weak, or good for nothing that is allowed.
+        UnfitKeyError: it is too weak, or fits no allowed algorithm.
     """
     if not isinstance(key, PublicKey):
         raise UnfitKeyError("expected a public key: RSA, EC on a NIST curve, or Ed25519")
@@ -105,10 +105,10 @@ def public_key(key: object, allowed: Collection[str], named: str | None = None) 
 
 
 def read_public_key(path: Path, allowed: Collection[str]) -> VerificationKey:
-    """Return the public key in a PEM file.
+    """Read a public key from a PEM file.
 
     Raises:
-        UnfitKeyError: it cannot be read, or used.
+        UnfitKeyError: it cannot be read or used.
     """
     try:
         key = load_pem_public_key(_read(path))
@@ -120,7 +120,7 @@ def read_public_key(path: Path, allowed: Collection[str]) -> VerificationKey:
 
 
 def read_secret(path: Path, allowed: Collection[str]) -> VerificationKey:
-    """Return the secret that is all of a file but white space at its ends.
+    """Read a secret from a file, without surrounding white space.
 
     Raises:
         UnfitKeyError: it cannot be read, or is too short.
@@ -151,13 +151,13 @@ def _read(path: Path) -> bytes:
 
 
 LEEWAY = 30
-"""Seconds that the issuer's clock and ours may differ."""
+"""Allowed clock skew in seconds."""
 
 MAX_TOKEN_LENGTH = 16_384
 
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/=-]+) *", re.ASCII | re.IGNORECASE)
 _IS_MEANT = re.compile(r"(?:^|,)\s*bearer(?:[\s,]|$)", re.ASCII | re.IGNORECASE)
-"""Whether one of the headers that were joined speaks of a bearer, well or not."""
+"""Matches if one of the joined headers names the scheme Bearer, well-formed or not."""
 
 _PROBLEMS: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
     (jwt.ExpiredSignatureError, "the token has expired"),
@@ -172,9 +172,9 @@ _UNSIGNED = "the token is no JWT, or its signature is wrong"
 
 @dataclass(frozen=True)
 class TokenRules:
-    """What a token has to say, and what is taken from it.
+    """Required claims of a token, and those that are used.
 
-    `owner_claim` names whose tasks its holder sees; `claims` are those that tools are told of.
+    `owner_claim` names the owner of the caller's tasks; `claims` are passed to tools.
     """
 
     issuer: str
@@ -184,9 +184,10 @@ class TokenRules:
 
 
 class JwtScheme(Scheme):
-    """Takes tokens of one issuer for one audience, as long as they hold.
+    """Accepts valid tokens of one issuer for one audience.
 
-    Scopes are those in `scope` (separated by spaces) or, without that claim, in `scp`; none there: no scopes.
+    Scopes are those in `scope` (separated by spaces) or, without that claim, in `scp`; neither: no
+    scopes.
     """
 
     name = BEARER
@@ -225,11 +226,11 @@ class JwtScheme(Scheme):
         )
 
     async def _verified(self, token: str) -> Mapping[str, JsonValue]:
-        """Return what the token says.
+        """Return the claims of a token.
 
         Raises:
-            CredentialsError: it must not be believed.
-            UnavailableNowError: nobody can tell now.
+            CredentialsError: the token is invalid.
+            UnavailableNowError: the issuer does not answer.
         """
         if len(token) > MAX_TOKEN_LENGTH:
             raise CredentialsError(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
@@ -263,7 +264,7 @@ def _scopes(claims: Mapping[str, JsonValue]) -> frozenset[str]:
 
 
 def _check_printable(kept: JsonValue) -> None:
-    """Refuse what Python reads as JSON, but nobody can write down: half characters, and no numbers."""
+    """Reject values that Python reads as JSON but cannot write: lone surrogates and non-finite numbers."""
     try:
         json.dumps(kept, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
@@ -282,19 +283,17 @@ def _unquoted(text: str) -> str:
 # While the issuer does not answer, the keys that it told last hold for an hour, and nobody waits for it.
 
 REFETCH_PAUSE = 30.0
-"""Seconds between two requests to the issuer, at least."""
+"""Minimum seconds between two requests to the issuer."""
 
 FRESH = 600.0
-"""Seconds after which the keys are asked for again."""
+"""Seconds until the keys are requested again."""
 
 KEPT = 3600.0
-"""Seconds that keys hold while the issuer does not answer."""
+"""Seconds that keys stay valid while the issuer does not answer."""
 
 REFETCH_WAIT = 0.5
-"""Seconds that the callers with a known key wait for a key set that is no longer fresh.
-
-So a key that the issuer has withdrawn is refused at once, and an issuer that hangs delays nobody for long.
-"""
+"""Seconds that callers with a cached key wait for a fresh key set. Thus a withdrawn key is refused at
+once, and a hanging issuer delays callers only shortly."""
 
 FETCH_TIMEOUT = 5.0
 RETRY_AFTER = 5
@@ -341,7 +340,7 @@ class Jwks(VerificationKeys):
 
     @property
     def _has_answered(self) -> bool:
-        """Whether the issuer told its keys when it was asked last."""
+        """True if the issuer answered the last request."""
         return self._told_at is not None and self._told_at == self._asked_at
 
     @property
@@ -354,9 +353,9 @@ class Jwks(VerificationKeys):
         return self._keys.get(key_id)
 
     async def _fetch_unless_just_done(self, seconds: float | None = None) -> None:
-        """Ask the issuer, once for all who wait; a caller who leaves does not stop it for the others.
+        """Request the keys, once for all who wait; a caller that leaves does not cancel it for the others.
 
-        `seconds` is how long the caller waits; None: until the issuer has answered, or is given up.
+        `seconds`: timeout of this caller; None: until the issuer answers or its timeout is over.
         """
         if self._fetching is None or self._fetching.done():
             now = self._clock()
@@ -386,10 +385,10 @@ class Jwks(VerificationKeys):
 
 
 def _read_keys(answer: object, algorithms: Collection[str]) -> dict[str, VerificationKey]:
-    """Return the keys that tokens may be signed with; an issuer may list others too.
+    """Return the usable keys of a key set; an issuer may list others too.
 
     Raises:
-        ValueError: this is no set of keys.
+        ValueError: the response is not a key set.
     """
     listed = cast("dict[str, object]", answer).get("keys") if isinstance(answer, dict) else None
     if not isinstance(listed, list):

@@ -14,18 +14,18 @@ from everloop.gateway.context import Caller, problem_of_owner
 from everloop.gateway.errors import UnauthenticatedError
 
 REALM = "everloop"
-"""What the challenges call the place that is guarded."""
+"""The realm of challenges."""
 
 
 class CredentialsError(Exception):
-    """What the caller shows proves nothing. The client reads the text, which repeats nothing of it."""
+    """The credentials are invalid. The client receives the text, which repeats none of them."""
 
 
 class Scheme(ABC):
-    """One way to prove who one is.
+    """One way to authenticate.
 
-    `name` is what cards call it, and the `scheme` of its callers. `challenge_name` begins its challenges.
-    `request` tells people what to send.
+    `name` is the scheme's name in cards, and the `scheme` of its callers. `challenge_name` begins its
+    challenges. `request` tells people what to send.
     """
 
     name: str
@@ -34,29 +34,29 @@ class Scheme(ABC):
 
     @abstractmethod
     async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller | None:
-        """Return who calls, None if nothing of this scheme was sent.
+        """Return the caller, None without credentials of this scheme.
 
         Raises:
-            CredentialsError: what was sent is wrong, or holds no more.
-            UnavailableNowError: a server that we have to ask does not answer.
+            CredentialsError: the credentials are invalid or expired.
+            UnavailableNowError: a server needed for authentication does not answer.
         """
 
     @abstractmethod
     def security_scheme(self) -> pb.SecurityScheme:
-        """Return what agent cards say of it."""
+        """Return the scheme as agent cards describe it."""
 
     @property
     def parameters(self) -> str:
-        """What its challenges say besides the realm."""
+        """Return the parameters of challenges besides the realm."""
         return ""
 
 
 class Authenticator:
     """Authenticates callers by the headers (or gRPC metadata) of their calls, in any of several ways.
 
-    The first scheme of which something was sent decides. What is wrong there is refused, whatever else was
-    sent: a client whose token has expired does not turn into somebody else. Without any scheme every caller
-    is the anonymous one.
+    The first scheme with credentials decides. Invalid ones are refused, whatever else was sent: a
+    client whose token has expired must not become another caller. Without schemes every caller is
+    anonymous.
     """
 
     def __init__(self, schemes: Sequence[Scheme] = ()) -> None:
@@ -64,15 +64,15 @@ class Authenticator:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has to prove who they are."""
+        """True if no authentication is required."""
         return not self.security_schemes()
 
     async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
-        """Return who calls. Names of headers are in small letters; `peer` is the address they come from.
+        """Return the caller. Header names are lower case; `peer` is the address of the connection.
 
         Raises:
-            UnauthenticatedError: nobody whom we know; it carries the challenge.
-            UnavailableNowError: a server that we have to ask does not answer.
+            UnauthenticatedError: the credentials are missing or invalid; it carries the challenge.
+            UnavailableNowError: a server needed for authentication does not answer.
         """
         if not self._schemes:
             return Caller()
@@ -87,7 +87,7 @@ class Authenticator:
         raise self._refusal(f"nothing says who calls; send {wanted}")
 
     def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
-        """Return what agent cards say of it, by name (A2A 1.0 §4.5); any one of them is enough."""
+        """Return the schemes for agent cards, by name (A2A 1.0 §4.5); any one of them is enough."""
         return {scheme.name: scheme.security_scheme() for scheme in self._schemes}
 
     def _refusal(self, text: str, wrong: Scheme | None = None) -> UnauthenticatedError:
@@ -96,7 +96,7 @@ class Authenticator:
 
 
 def _challenge(scheme: Scheme, error: str) -> str:
-    """Return a challenge; `error` is why what was sent is refused, without quotes or backslashes."""
+    """Return a challenge; `error`: why the credentials are refused, without quotes or backslashes."""
     known = f'{scheme.challenge_name} realm="{REALM}"{scheme.parameters}'
     return f'{known}, error="invalid_token", error_description="{error}"' if error else known
 
@@ -117,7 +117,7 @@ _PAIR = re.compile(r'([A-Za-z]+)=(?:"((?:[^"\\]|\\.)*)"|([^;,"]*))(?:;|$)')
 
 
 class ProxyCertificateScheme(Scheme):
-    """Takes the subject's name for the owner. It has every scope: certificates tell of none."""
+    """Takes the certificate's subject as the owner, with every scope: certificates have none."""
 
     name = "mutualTLS"
     challenge_name = "MutualTLS"
@@ -161,7 +161,7 @@ def forwarded_subject(value: str) -> str:
     """Return the subject of the only certificate in X-Forwarded-Client-Cert, or its URI, or nothing.
 
     Raises:
-        CredentialsError: it tells of several certificates, of which the client may have written one.
+        CredentialsError: it lists several certificates, one of which the client may have written.
     """
     fields: dict[str, str] = {}
     position = 0

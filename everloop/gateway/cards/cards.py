@@ -1,4 +1,4 @@
-"""Agent cards: what an agent tells about itself (A2A 1.0 §4.4, §8)."""
+"""Agent cards: descriptions of agents for clients (A2A 1.0 §4.4, §8)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,17 +21,17 @@ from everloop.version import __version__
 TEXT = "text/plain"
 JSON = "application/json"
 BYTES = "application/octet-stream"
-"""Any file: what the model cannot be given itself, tools can read."""
+"""Any file: tools can read those that the model does not accept."""
 
 _CONCRETE = {"image/*": ("image/png", "image/jpeg", "image/gif", "image/webp")}
-"""What OpenAI's models take for a range of types (their guide to images and vision)."""
+"""Concrete types of a range, as OpenAI's models accept them (their guide to images and vision)."""
 
 
 def input_modes(agent: Agent) -> Sequence[str]:
-    """Return media types, not ranges of them: A2A 1.0 §4.4.1 wants types, and clients compare them as such.
+    """Return media types, not ranges: A2A 1.0 §4.4.1 has types, and clients compare them as such.
 
-    Unless the agent names its own, what the model is given as it is comes before "any file", so that clients
-    see what is best.
+    Unless the agent names its own, types that the model accepts come before "any file", the preferred
+    first.
     """
     if agent.input_modes:
         return agent.input_modes
@@ -45,20 +45,20 @@ def output_modes(agent: Agent) -> Sequence[str]:
 
 
 VERSION = __version__
-"""The version in cards of agents that have none: Everloop's own, as in pyproject.toml."""
+"""Version in cards of agents without one."""
 
 BOTH = (PROTOCOL_VERSION_1_0, PROTOCOL_VERSION_0_3)
 
 OF_A_TOOL = "tool"
-"""The tag of skills that are tools of the agent; their ids begin with it."""
+"""Tag of skills that are tools of the agent, and prefix of their ids."""
 
 
 @dataclass(frozen=True)
 class CardSettings:
-    """What a gateway offers with each of its agents.
+    """Properties of the gateway in all its cards.
 
-    `url` is where clients reach it, with a slash at its end, `grpc_url` the same as `host:port`, empty where
-    it does not speak gRPC. Any one of the `schemes` is enough to get in; none: everybody does.
+    `url`: its public address, with a slash at its end; `grpc_url`: the same as `host:port`, empty
+    without gRPC. Any one of the `schemes` authenticates; without schemes no authentication is required.
     """
 
     url: str
@@ -68,7 +68,7 @@ class CardSettings:
 
 
 class Cards:
-    """The cards of the agents of a gateway, signed if there is a `key`."""
+    """The cards of a gateway's agents, signed if there is a `key`."""
 
     def __init__(self, agents: AgentRegistry, settings: CardSettings, key: CardKey | None = None) -> None:
         self.agents = agents
@@ -77,28 +77,27 @@ class Cards:
         self._extended = {agent.id: self._signed(self._with_tools(agent)) for agent in agents}
 
     def merged(self, agent: Agent) -> pb.AgentCard:
-        """Return the card that has the interfaces of A2A 0.3 too, which clients of 1.0 pass over."""
+        """Return the card with the interfaces of A2A 0.3 too, which clients of 1.0 skip."""
         return self._signed(self._card(agent, BOTH))
 
     def pure(self, agent: Agent) -> pb.AgentCard:
-        """Return the card that knows of A2A 1.0 only."""
+        """Return the card of A2A 1.0 alone."""
         return self._signed(self._card(agent, (PROTOCOL_VERSION_1_0,)))
 
     def over_http(self, agent: Agent, *, streaming: bool = True) -> pb.AgentCard:
-        """Return the merged card without gRPC, whose address is no URL: some clients refuse such a card.
+        """Return the merged card without gRPC, whose address is not a URL: some clients refuse such a card.
 
-        Without `streaming` it is for those that print each piece of an answer, and then all of it.
+        Without `streaming` it suits clients that print each piece of an answer, and then the whole.
         """
         card = self._card(agent, BOTH, grpc=False)
         card.capabilities.streaming = streaming
         return self._signed(card)
 
     def extended(self, agent: Agent) -> pb.AgentCard:
-        """Return the card for those who authenticated: the merged one, with the agent's tools as skills.
+        """Return the card for authenticated clients: the merged one, with the agent's tools as skills.
 
         Raises:
-            UnsupportedOperationError: nobody can authenticate here (A2A 1.0 §13.3: it has to be kept from
-                those who have not).
+            UnsupportedOperationError: no authentication is configured (A2A 1.0 §13.3 requires it).
         """
         if not self._settings.schemes:
             raise UnsupportedOperationError(
@@ -107,14 +106,14 @@ class Cards:
         return self._extended[agent.id]
 
     def signed(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Return a card as it is served, with a signature over all of that beside those that it has."""
+        """Add a signature over the card as it is served."""
         if not self.key:
             return content
         signature = self.key.signature_of(content, self._settings.url)
         return {**content, "signatures": [*content["signatures"], signature]}
 
     def address(self, agent: Agent) -> str:
-        """Return where an agent is served, with a slash at its end: the default one at the root."""
+        """Return the URL of an agent, with a slash at its end: the default one's is the root."""
         return self._settings.url if self._is_default(agent) else f"{self._settings.url}agents/{agent.id}/"
 
     def _signed(self, card: pb.AgentCard) -> pb.AgentCard:
@@ -173,9 +172,9 @@ class Cards:
         )
 
     def _interfaces(self, agent: Agent, versions: Sequence[str], *, grpc: bool) -> list[pb.AgentInterface]:
-        """Return where the agent is reached, the best first: clients take the first that they can use.
+        """Return the interfaces of an agent, preferred first: clients take the first that they support.
 
-        A 0.3 client has no tenant to name an agent by, so that over gRPC it reaches the default one only.
+        A 0.3 client has no tenant to name an agent by: over gRPC it reaches the default one only.
         """
         address, is_default = self.address(agent), self._is_default(agent)
         interfaces: list[pb.AgentInterface] = []
@@ -197,7 +196,7 @@ class Cards:
 
 
 def _skills(agent: Agent) -> list[pb.AgentSkill]:
-    """Return the skills that the definition names, or the agent as its own one."""
+    """Return the skills of the definition, or the agent itself as one."""
     if not agent.skills:
         return [pb.AgentSkill(id=agent.id, name=agent.name, description=agent.description, tags=[agent.id])]
     return [

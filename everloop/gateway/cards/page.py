@@ -1,6 +1,6 @@
-"""What people see who open the address of a gateway in a browser: what this is, and which agents are here.
+"""The page at the gateway's address, for browsers: what runs here, and its agents.
 
-It is for reading: without a script, and nothing of it comes from elsewhere.
+It has no script and loads nothing from elsewhere.
 """
 
 import base64
@@ -78,7 +78,7 @@ _EXAMPLE = """curl {address} -H 'A2A-Version: 1.0' -H 'Content-Type: application
 
 
 def home_route(cards: Cards, url: str) -> Route:
-    """Return the route of the page, which stays the same: the root, for who would rather have HTML."""
+    """Return the static page at the root, for clients that prefer HTML."""
     body = _page(cards, url)
 
     async def respond(_: Request) -> Response:
@@ -88,7 +88,7 @@ def home_route(cards: Cards, url: str) -> Route:
 
 
 class _ForBrowsers(Route):
-    """A route that is there for browsers alone: they name HTML first, and programs do not name it."""
+    """A route for browsers alone: they accept HTML first, and programs do not name it."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http" or scope["method"] not in {"GET", "HEAD"}:

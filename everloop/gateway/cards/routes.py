@@ -1,4 +1,4 @@
-"""Serves what anybody may know before a first call: agent cards, the catalogue, the keys of signatures."""
+"""Public documents: agent cards, the catalogue, the keys of signatures."""
 
 import hashlib
 import json
@@ -21,14 +21,14 @@ from everloop.gateway.cards.signing import JWKS_PATH
 from everloop.gateway.http.requests import names_tag
 
 CACHE_CONTROL = "public, max-age=300"
-"""Cards change when the gateway is set up anew; five minutes later all clients know."""
+"""Cards change with the gateway's configuration; five minutes later all clients have the new one."""
 
 CARD_PATH = ".well-known/agent-card.json"
 OLD_CARD_PATH = ".well-known/agent.json"
-"""Where clients looked before 0.3, and some of 0.3 still do."""
+"""The path before A2A 0.3, which some 0.3 clients still use."""
 
 HTTP_CARD_PATH = f"http/{CARD_PATH}"
-"""The card without gRPC. No query: the client that needs it most drops queries."""
+"""The card without gRPC. A path and no query: the client that needs it most drops queries."""
 
 BLOCKING_CARD_PATH = f"blocking/{CARD_PATH}"
 """The card without gRPC and streaming."""
@@ -74,7 +74,7 @@ def _merged(card: pb.AgentCard) -> dict[str, Any]:
 
 
 def _completed(card: JsonValue, legacy: JsonValue) -> JsonValue:
-    """Return a card, or a part of one, with what it lacks of the same in another version."""
+    """Add the fields that only the other version has, recursively."""
     if isinstance(card, dict) and isinstance(legacy, dict):
         return card | {name: _completed(card.get(name, value), value) for name, value in legacy.items()}
     if isinstance(card, list) and isinstance(legacy, list):
@@ -99,7 +99,7 @@ def _route(path: str, content: object) -> Route:
 
 
 class _Document:
-    """JSON that stays the same as long as the process runs."""
+    """JSON that does not change while the process runs."""
 
     def __init__(self, content: object) -> None:
         self._body = orjson.dumps(content)
@@ -112,13 +112,13 @@ class _Document:
         }
 
     async def respond(self, request: Request) -> Response:
-        """Answer GET and HEAD, and with 304 whoever has it already."""
+        """Answer GET and HEAD; 304 if the client has the current version."""
         if self._is_known(request):
             return Response(status_code=304, headers=self._headers)
         return Response(self._body, headers=self._headers, media_type="application/json")
 
     def _is_known(self, request: Request) -> bool:
-        """Whether the client has what we have; a time counts where it names no tag (RFC 9110 §13.2.2)."""
+        """Return True if the client's version is current; a time counts without a tag (RFC 9110 §13.2.2)."""
         tags = request.headers.getlist("if-none-match")
         if tags:
             return names_tag(", ".join(tags), self._tag, weakly=True)
@@ -130,13 +130,13 @@ class _Document:
 
 
 def _tag(content: object) -> str:
-    """Return the same tag on every gateway: two signatures of the same content by the same key may differ."""
+    """Return an ETag equal on all gateways: signatures of equal content by one key may differ."""
     canonical = json.dumps(_without_signatures(content), sort_keys=True, separators=(",", ":"))
     return f'"{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"'
 
 
 def _without_signatures(content: object) -> object:
-    """Return a card with the headers of its signatures, which name the key, in their place."""
+    """Return a card with signatures replaced by their headers, which name the key."""
     if not isinstance(content, dict) or "signatures" not in content:
         return cast("object", content)
     card = cast("dict[str, Any]", content)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from a2a.utils.signing import ProtectedHeader
 
 JWKS_PATH = ".well-known/jwks.json"
-"""Where the public keys are served, below the gateway's address."""
+"""Path of the public keys, below the gateway's address."""
 
 EXPECTED = (
     "expected: a private key in PEM format, without a password: EC P-256, RSA of 2048 bits or more, Ed25519"
@@ -28,21 +28,21 @@ SMALLEST_RSA = 2048
 """Bits (RFC 7518 §3.3)."""
 
 _IDENTITY = {"EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x"), "RSA": ("e", "kty", "n")}
-"""What of a public key its thumbprint is made of (RFC 7638 §3.2, RFC 8037 §2)."""
+"""The members of a public key in its thumbprint (RFC 7638 §3.2, RFC 8037 §2)."""
 
 
 class CardKeyError(StartError):
-    """The key that is to sign agent cards cannot be used; the message names the setting and what is wrong."""
+    """The key for agent cards is invalid; the message names the setting and the reason."""
 
 
 class CardKeySettings(Settings):
-    """How agent cards are signed."""
+    """Settings of card signatures."""
 
     card_key: Path | None = None
     """A private key (PEM; EC P-256, RSA, Ed25519) that signs agent cards. Unset: they are not signed. See
     docs/protocol/agent-cards.md#signatures."""
     card_key_id: str = ""
-    """What clients know that key by. Unset: its thumbprint (RFC 7638)."""
+    """The id of that key for clients. Unset: its thumbprint (RFC 7638)."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class CardKey:
     def sign(self, card: pb.AgentCard, url: str) -> pb.AgentCard:
         """Add signatures to a card; `url` is the gateway's, with a slash at its end.
 
-        One is over what the SDKs make of it: they leave out what is empty, such as the scopes of a scheme.
+        One covers the SDKs' form of the card, in which empty fields, such as the scopes of a scheme,
+        are missing.
         """
         from a2a.utils.signing import create_agent_card_signer  # noqa: PLC0415 -- see `_public_half`
 
@@ -76,7 +77,7 @@ class CardKey:
         return card
 
     def signature_of(self, content: Mapping[str, JsonValue], url: str) -> dict[str, str]:
-        """Return a signature over JSON, but for its signatures, as RFC 8785 writes it."""
+        """Return a signature over JSON without its signatures, in the form of RFC 8785."""
         from jwt import api_jws  # noqa: PLC0415 -- see `_public_half`
 
         signed = {name: value for name, value in content.items() if name != "signatures"}
@@ -91,10 +92,10 @@ class CardKey:
 
 
 def load_card_key(settings: CardKeySettings) -> CardKey | None:
-    """Return the key that signs cards, None if they are not to be signed.
+    """Load the key that signs cards; None if they are unsigned.
 
     Raises:
-        CardKeyError: the file cannot be read, or holds no key of a kind that we sign with.
+        CardKeyError: the file cannot be read, or has no key of a supported kind.
     """
     if settings.card_key is None:
         return None
@@ -111,7 +112,7 @@ def load_card_key(settings: CardKeySettings) -> CardKey | None:
 
 
 def _public_half(pem: bytes) -> tuple[str, dict[str, JsonValue]]:
-    """Return the algorithm that fits a key, and its public half as a JSON Web Key."""
+    """Return the algorithm of a key, and its public half as a JSON Web Key."""
     # 9 MiB with the libraries behind them, for gateways that sign.
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415 -- as above
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415 -- as above

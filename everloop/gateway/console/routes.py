@@ -1,10 +1,10 @@
-"""Serves the console: a page, its scripts and styles. All that they know they ask for as any client does.
+"""The console: a page, its scripts and styles. It requests data as any client does.
 
-    GET /console, /console/tasks/…      the page, whatever stands behind; the browser reads the address
-    GET /console/assets/NAME            what the page loads; names change with the content
-    GET /console/frame                  where pages that agents wrote are shown, and run nothing
+    GET /console, /console/tasks/…      the page; the browser interprets the rest of the address
+    GET /console/assets/NAME            files of the page; names change with the content
+    GET /console/frame                  frame for pages that agents wrote; it runs no script of theirs
 
-There is no state, no cookie and no call of its own here: the page talks A2A and the extension.
+There is no state, no cookie and no call of its own here: the page uses A2A and the extension.
 """
 
 import mimetypes
@@ -40,7 +40,7 @@ SECURITY = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
-"""Of each answer: no script but ours, no HTML but what is sanitised, in no frame of others."""
+"""Headers of each response: only our scripts, only sanitized HTML, no framing by other sites."""
 
 FRAME_SECURITY = {
     **SECURITY,
@@ -49,13 +49,13 @@ FRAME_SECURITY = {
         "img-src data:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
     ),
 }
-"""Of the frame: it has an origin of its own, and the one script that takes in what is shown."""
+"""Headers of the frame: an origin of its own, and only the script that receives the content."""
 
 FOR_EVER = "public, max-age=31536000, immutable"
 
 
 def console_routes(url: str, dist: Path = DIST) -> list[Route]:
-    """Return the routes of the console of a gateway at this public address, which ends with a slash."""
+    """Return the routes of the console; `url` is the gateway's public address and ends with a slash."""
     console = _Console(url, dist)
     return [
         Route("/console/assets/{name}", console.asset, methods=["GET"]),
@@ -95,7 +95,7 @@ class _Console:
 
 
 def _frame_security(page: str) -> dict[str, str]:
-    """Return the headers of the frame, which allow the script that stands in it and no other."""
+    """Return the headers of the frame, which allow the script in the page and no other."""
     script = page.partition("<script>")[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = FRAME_SECURITY["Content-Security-Policy"].format(script=f"sha256-{digest}")
