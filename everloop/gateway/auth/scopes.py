@@ -1,14 +1,13 @@
-"""What callers may do: scopes, and which of them an operation takes.
+"""Scopes of callers, and the scope of each operation.
 
 tasks:read     read tasks, follow them, read their push notification configs, download artifacts
-tasks:write    send messages, cancel tasks, set and remove push notification configs
-tasks:approve  answer questions that ask its holders in the owner's place
+tasks:write    send messages, cancel tasks, set and remove push notification configs tasks:approve
+answer questions addressed to its holders in the owner's place
                (everloop.gateway.extension.questions), as do scopes of your own that tools or guards name as
                their approvers; they must be named
-admin          read and delete what is of any owner (everloop.gateway.http.calls); it must be named
-operator       decrypt what Temporal keeps of everybody's tasks (everloop.gateway.extension.codec); it must be
-               named
-agents:{id}    with this agent; whoever has none of this kind may do it with every agent
+admin          read and delete everything of any owner (everloop.gateway.http.calls); it must be named
+operator       decrypt everything in Temporal (everloop.gateway.extension.codec); it must be named
+agents:{id}    use this agent; without any scope of this kind a caller may use every agent
 """
 
 from everloop.gateway.auth.schemes import REALM
@@ -24,14 +23,14 @@ OPERATOR = "operator"
 AGENTS = "agents:"
 
 _OWN_APPROVERS = ":approve"
-"""How scopes of API keys end that others than ours name."""
+"""Suffix of scopes in API keys that authors may define."""
 
 BEARER = "bearer"
 """The scheme whose challenges name a missing scope (RFC 6750 §3.1)."""
 
 
 def problem_of_scope(scope: str) -> str:
-    """Return why there is no such scope, empty if there is one."""
+    """Return why a scope is invalid, empty if it is valid."""
     if scope in {READ, WRITE, ADMIN, OPERATOR} or (
         scope.startswith(AGENTS) and is_agent_id(scope.removeprefix(AGENTS))
     ):
@@ -56,7 +55,7 @@ def check_scope(caller: Caller, scope: str) -> None:
 
 
 def require_scope(caller: Caller, scope: str) -> None:
-    """Refuse a caller whose credentials do not name a scope: those without any scopes, too.
+    """Refuse a caller whose credentials do not name a scope, also one without any scopes.
 
     Raises:
         ForbiddenError: it names the scope.
@@ -69,7 +68,7 @@ def approver_scopes(caller: Caller) -> tuple[str, ...]:
     """Return the scopes by which a caller may answer in the place of owners.
 
     Raises:
-        ForbiddenError: there is none.
+        ForbiddenError: the caller has none.
     """
     named = named_approver_scopes(caller)
     if not named:
@@ -78,13 +77,13 @@ def approver_scopes(caller: Caller) -> tuple[str, ...]:
 
 
 def named_approver_scopes(caller: Caller) -> tuple[str, ...]:
-    """Return the same; none if there is none."""
+    """Return the same, possibly none."""
     scopes = caller.scopes or ()
     return tuple(sorted(scope for scope in scopes if scope != OWNER and not problem_of_approvers(scope)))
 
 
 def check_agent(caller: Caller, agent_id: str) -> None:
-    """Refuse a caller whose scopes name agents, but not this one.
+    """Refuse a caller whose scopes name other agents only.
 
     Raises:
         ForbiddenError: it names the scope.
@@ -94,12 +93,11 @@ def check_agent(caller: Caller, agent_id: str) -> None:
 
 
 def may_use(caller: Caller, agent_id: str) -> bool:
-    """Whether a caller may do things with an agent."""
     return not is_bound_to_agents(caller) or AGENTS + agent_id in (caller.scopes or ())
 
 
 def is_bound_to_agents(caller: Caller) -> bool:
-    """Whether a caller may do things with some agents only."""
+    """Return True if the caller's scopes name agents."""
     return any(scope.startswith(AGENTS) for scope in caller.scopes or ())
 
 

@@ -1,4 +1,4 @@
-"""The gRPC server of a gateway process: A2A 1.0 and 0.3, each as the service that its clients know."""
+"""The gRPC server of a gateway process: A2A 1.0 and 0.3, each as a service of its own."""
 
 import asyncio
 import contextlib
@@ -44,12 +44,12 @@ _OPTIONS = (
 
 
 class GrpcServer:
-    """Listens on the configured port as soon as it is made, and answers once it is started.
+    """Listens on the configured port once made, and answers once started.
 
-    It closes connections beyond so many `connections`; None: it takes all.
+    It closes connections beyond `connections`; None: no limit.
 
     Raises:
-        AddressInUseError: somebody else listens there, or it is not ours to use.
+        AddressInUseError: the port is taken or not permitted.
     """
 
     def __init__(
@@ -70,23 +70,23 @@ class GrpcServer:
         self.port = self._listen(settings.host, settings.grpc_port or 0)
 
     async def start(self, handler: RequestHandler) -> None:
-        """Answer calls with what a handler, common to all bindings, says."""
+        """Serve calls with a handler common to all bindings."""
         contexts = CallContexts()
         add_service(_Service(handler, contexts), self._server)
         add_legacy_service(_LegacyService(handler, contexts), self._server)
         await self._server.start()
 
     def stop(self) -> None:
-        """Take no more calls, and give those that run the grace period; the second call does not.
+        """Accept no more calls, and give running ones the grace period; only the first call does.
 
-        Whoever calls it ends the streams, which otherwise last as long as their tasks.
+        The caller ends the streams, which otherwise last as long as their tasks.
         """
         grace = 0 if self._stops else self._grace
         self._calls.is_stopping = True
         self._stops.append(asyncio.create_task(self._server.stop(grace)))
 
     async def stopped(self) -> None:
-        """Wait until no call runs; stop first if that was not done."""
+        """Wait until no call runs; stop first if necessary."""
         if not self._stops:
             self.stop()
         await asyncio.gather(*self._stops)
@@ -108,14 +108,14 @@ class GrpcServer:
 
 
 class _Service(GrpcHandler):
-    """A2A 1.0; errors get their status where all do."""
+    """A2A 1.0, with errors translated like everywhere."""
 
     async def abort_context(self, error: A2AError, context: Context) -> NoReturn:
         raise error
 
 
 class _LegacyService(CompatGrpcHandler):
-    """A2A 0.3; errors get their status where all do."""
+    """A2A 0.3, with errors translated like everywhere."""
 
     def __init__(self, handler: RequestHandler, contexts: CallContexts) -> None:
         super().__init__(handler, contexts)

@@ -36,18 +36,18 @@ RequestId = str | int | None
 _MEMBERS = {"jsonrpc", "id", "method", "params"}
 
 MAX_ID = 2**63
-"""Below which numbers are ids of requests."""
+"""Upper bound of numeric request ids."""
 
 
 class JsonRpcEndpoint(Endpoint):
-    """Answers JSON-RPC requests; the HTTP status of errors is 200, but for those that HTTP has one for."""
+    """Answers JSON-RPC requests; errors have status 200, unless HTTP has one for them."""
 
     def __init__(self, http: HttpContext, agents: AgentRegistry, handler: "RequestHandler") -> None:
         super().__init__(http, agents)
         self._handler = handler
 
     async def answer(self, request: A2ARequest) -> Response:
-        """Check the envelope (JSON-RPC 2.0 §4), the version, the scope and the parameters, then do it."""
+        """Check envelope (JSON-RPC 2.0 §4), version, scope and parameters, then run the operation."""
         body = await request.json()
         request.rpc_id = _read_id(body)
         method, params = _read_call(body)
@@ -77,7 +77,7 @@ class JsonRpcEndpoint(Endpoint):
     async def _respond_legacy(
         self, request: A2ARequest, operation: Operation, body: object, context: ServerCallContext
     ) -> Response:
-        """Answer in A2A 0.3. A stream that cannot begin is one event that says why, unless HTTP says it."""
+        """Answer in A2A 0.3. A stream that fails to start is one event, unless HTTP has a status for it."""
         params = read_legacy_params(operation, body)
         result = serve_legacy(self._handler, operation, params, context)
 
@@ -108,10 +108,10 @@ def _error(request: A2ARequest, failure: Exception) -> object:
 
 
 def read_legacy_params(operation: Operation, body: object) -> BaseModel:
-    """Return a request of A2A 0.3.
+    """Parse a request of A2A 0.3.
 
     Raises:
-        InvalidParamsError, ValidationError: the parameters do not fit.
+        InvalidParamsError, ValidationError: the parameters are invalid.
     """
     params = cast("dict[str, object]", body).get("params") if isinstance(body, dict) else None
     if (count := _count_parts(params)) > MAX_PARTS:
@@ -134,7 +134,7 @@ def read_legacy_params(operation: Operation, body: object) -> BaseModel:
 
 
 def _count_parts(params: object) -> int:
-    """Return how many parts the message of a request has, before the SDK reads them, which it does slowly."""
+    """Count the parts of a message before the SDK parses them, which is slow."""
     message = cast("dict[str, object]", params).get("message") if isinstance(params, dict) else None
     parts = cast("dict[str, object]", message).get("parts") if isinstance(message, dict) else None
     return len(cast("list[object]", parts)) if isinstance(parts, list) else 0
@@ -147,7 +147,7 @@ def _legacy_json(result: object) -> object:
 
 
 def _read_id(body: object) -> RequestId:
-    """Return the id to answer with; null if there is none that can be."""
+    """Return the id for the response; null without a valid one."""
     match cast("dict[str, object]", body).get("id") if isinstance(body, dict) else None:
         case str(text) if _is_id(text):
             return text
@@ -158,7 +158,7 @@ def _read_id(body: object) -> RequestId:
 
 
 def _is_id(text: str) -> bool:
-    """Whether a text can be sent back as it came, in an answer as small as any."""
+    """Return True if an id can be echoed without enlarging the response."""
     if len(text) > MAX_ID_BYTES or any(unicodedata.category(each) in {"Cc", "Cs"} for each in text):
         return False
     return len(text.encode()) <= MAX_ID_BYTES
@@ -178,7 +178,7 @@ def _read_call(body: object) -> tuple[str, object]:
     """Return the method and the parameters of a request.
 
     Raises:
-        InvalidRequestError: it is none; the text says why.
+        InvalidRequestError: it is not a request; the text gives the reason.
     """
     if isinstance(body, list):
         raise InvalidRequestError("the body is a list; A2A has no batches: send one request at a time")

@@ -1,4 +1,4 @@
-"""A2A 0.3 as the SDK serves it. Loaded with the first call of it: it brings the SDK's server, 6 MiB."""
+"""A2A 0.3 as the SDK serves it. Loaded with its first call: it loads the SDK's server, 6 MiB."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -14,10 +14,10 @@ Response = types03.SendStreamingMessageSuccessResponse
 
 
 class LegacyHandler(RequestHandler03):
-    """Differs from the SDK's: the status that ends the stream of a message is final (0.3 §7.2).
+    """Adds to the SDK's handler that the status that ends a message's stream is final (0.3 §7.2).
 
-    Its own marks those of ended tasks only; the stream ends where the task waits for its user, too. The list
-    of interfaces of the extended card names the preferred one again (0.3 §5.6.2).
+    The SDK marks those of ended tasks only; a stream also ends where the task waits for its user. The
+    extended card's list of interfaces repeats the preferred one (0.3 §5.6.2).
     """
 
     async def on_get_extended_agent_card(

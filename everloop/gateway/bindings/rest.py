@@ -1,4 +1,4 @@
-"""The HTTP+JSON binding: what A2A 1.0 (§11) and 0.3 have in common, and the addresses of 1.0."""
+"""The HTTP+JSON binding: the common part of A2A 1.0 (§11) and 0.3, and the addresses of 1.0."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 _M = TypeVar("_M", bound=Message)
 
 Write = Callable[[Any, A2ARequest], Any]
-"""Makes JSON of a result, or of an event, for the client of a request."""
+"""Converts a result or an event to JSON for the client of a request."""
 
 
 @dataclass(frozen=True)
 class RestCall:
-    """What one address does for one HTTP method."""
+    """One address and HTTP method."""
 
     operation: Operation
 
     read: Callable[[A2ARequest], Awaitable[Any]]
-    """Makes the parameters of the operation from body, query and path."""
+    """Reads the operation's parameters from body, query and path."""
 
     serve: Callable[[Any, ServerCallContext], Any]
-    """Begins it: something to await, or a stream."""
+    """Starts the operation: an awaitable or a stream."""
 
     write: Write
 
@@ -51,7 +51,7 @@ RestCalls = Mapping[str, Mapping[str, RestCall]]
 
 
 class RestEndpoint(Endpoint):
-    """Answers calls of one address, by HTTP method, in one version of A2A."""
+    """Answers the HTTP methods of one address, in one version of A2A."""
 
     def __init__(
         self, http: HttpContext, agents: AgentRegistry, calls: Mapping[str, RestCall], version: str
@@ -88,7 +88,7 @@ class RestEndpoint(Endpoint):
         return JSONResponse(payload, status, media_type=self._media_type(request))
 
     def _call_of(self, request: Request) -> RestCall:
-        """Return what is called. HEAD is GET without the content, but of no stream: it would never end."""
+        """Return the called operation. HEAD is GET without content, except of endless streams."""
         if request.method != "HEAD":
             return self._calls[request.method]
         call = self._calls["GET"]
@@ -98,17 +98,17 @@ class RestEndpoint(Endpoint):
         return call
 
     def _media_type(self, request: Request) -> str:
-        """Return A2A's media type (1.0 §11.1), or that of all JSON to clients that ask for it."""
+        """Return A2A's media type (1.0 §11.1), or that of plain JSON if the client asks for it."""
         accepted = [each.partition(";")[0].strip() for each in request.headers.get("accept", "").split(",")]
         is_plain = MEDIA_TYPES[0] in accepted and A2A_JSON_MEDIA_TYPE not in accepted
         return MEDIA_TYPES[0] if is_plain or self._version != PROTOCOL_VERSION_1_0 else A2A_JSON_MEDIA_TYPE
 
 
 def read_query(kind: type[_M], sent: QueryParams) -> _M:
-    """Return the message of a query, without what is empty; the last value of a name counts.
+    """Parse a query without empty values; the last value of a name counts.
 
     Raises:
-        InvalidParamsError: a value does not fit.
+        InvalidParamsError: a value is invalid.
     """
     fields = cast("Descriptor", kind.DESCRIPTOR).fields
     names = {name: field.json_name for field in fields for name in (field.json_name, field.name)}
@@ -136,14 +136,14 @@ _ADDRESSES: Mapping[str, Mapping[str, str]] = {
     },
     "/extendedAgentCard": {"GET": "GetExtendedAgentCard"},
 }
-"""What is named in braces is a field of the parameters."""
+"""Names in braces are fields of the parameters."""
 
 _BODIES = {"SendMessage", "SendStreamingMessage", "CreateTaskPushNotificationConfig"}
 _QUERIES = {"GetTask", "ListTasks", "ListTaskPushNotificationConfigs"}
 
 
 def rest_calls(handler: "RequestHandler") -> RestCalls:
-    """Return all addresses of A2A 1.0 (§5.3), and what each HTTP method does there."""
+    """Return all addresses of A2A 1.0 (§5.3) and their methods."""
 
     def call(name: str) -> RestCall:
         operation = OPERATIONS[name]

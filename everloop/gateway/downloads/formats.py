@@ -1,4 +1,4 @@
-"""How a part is served: as what media type, under what name. Pure."""
+"""The media type and file name of a served part. Pure."""
 
 import asyncio
 import csv
@@ -24,7 +24,7 @@ CSV = "text/csv"
 JSON_LINES = "application/x-ndjson"
 
 Format = Literal["stored", "csv"]
-"""Byte for byte as it is stored (a dataset: JSON lines), or a dataset as CSV."""
+"""The stored bytes (a dataset: JSON lines), or a dataset as CSV."""
 
 _MEDIA_TYPES: dict[PartKind, str] = {
     "text": "text/plain",
@@ -36,7 +36,7 @@ _HEADER_SAFE = re.compile(
     r'[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(\s*;[ !"#$%&\'*+./0-9;=A-Z^_`a-z|~-]*)?'
 )
 _EXTENSIONS = mimetypes.MimeTypes()
-"""The table that comes with Python: the machine's own could name files otherwise on another machine."""
+"""Python's own table: that of a machine could differ between machines."""
 
 _MORE_EXTENSIONS = {JSON_LINES: ".jsonl", CSV: ".csv", "application/json": ".json", "text/markdown": ".md"}
 _ROWS_EXTENSION = re.compile(r"\.(jsonl|ndjson|json|csv)$", re.IGNORECASE)
@@ -45,14 +45,14 @@ _MAX_NAME = 200
 
 @dataclass(frozen=True)
 class Served:
-    """What a client is told of the content of a part."""
+    """Headers of a part's content."""
 
     media_type: str
     filename: str
 
     @property
     def disposition(self) -> str:
-        """Content-Disposition: a file to keep, never a page to run (RFC 6266, RFC 8187)."""
+        """Content-Disposition: a download, never a page to run (RFC 6266, RFC 8187)."""
         plain = re.sub(r"[^A-Za-z0-9 ._()+,=@~-]", "_", self.filename)
         disposition = f'attachment; filename="{plain}"'
         if plain == self.filename:
@@ -61,10 +61,10 @@ class Served:
 
 
 def choose_format(part: ArtifactPart, asked: str | None, accept: str) -> Format:
-    """Return the format that a client wants: what the query names, or what it accepts best.
+    """Return the format that the query names, or that the client prefers.
 
     Raises:
-        InvalidParamsError: there is no such format of this part.
+        InvalidParamsError: the part has no such format.
     """
     if part.kind != "rows":
         if asked is None:
@@ -82,7 +82,7 @@ def choose_format(part: ArtifactPart, asked: str | None, accept: str) -> Format:
 
 
 def served(artifact_id: str, part: ArtifactPart, format_: Format) -> Served:
-    """Return media type and file name; a part without a name is called after its artifact."""
+    """Return media type and file name; a part without a name is named after its artifact."""
     media_type = CSV if format_ == "csv" else _media_type(part)
     essence = media_type.partition(";")[0].strip().lower()
     name = _clean(part.filename) or _named_after(artifact_id, part.index, essence)
@@ -92,18 +92,18 @@ def served(artifact_id: str, part: ArtifactPart, format_: Format) -> Served:
 
 
 def _media_type(part: ArtifactPart) -> str:
-    """Return a media type that fits into a header: who wrote the artifact may have called it anything."""
+    """Return a media type that is valid in a header: the artifact's writer may have chosen any text."""
     return part.media_type if _HEADER_SAFE.fullmatch(part.media_type) else _MEDIA_TYPES[part.kind]
 
 
 def _with_charset(media_type: str, part: ArtifactPart) -> str:
-    """Say that a text is UTF-8 where we know it: a file may be text in any encoding."""
+    """Add the charset where it is certain: a file may be text in any encoding."""
     is_ours = part.kind in {"text", "rows"} and media_type.startswith("text/")
     return f"{media_type}; charset=utf-8" if is_ours and "charset=" not in media_type.lower() else media_type
 
 
 def _clean(filename: str) -> str:
-    """Return the last segment of a name without what could hide another name."""
+    """Return the last segment of a name without characters that could disguise it."""
     segment = re.split(r"[/\\]", filename)[-1]
     kept = "".join(c for c in segment if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Zl", "Zp"})
     return kept[:_MAX_NAME] if kept.strip(" .") else ""
@@ -118,7 +118,7 @@ def _named_after(artifact_id: str, index: int, essence: str) -> str:
 
 
 def _quality(accept: str, media_type: str) -> float:
-    """Return how much a client wants a media type, by the range that names it best (RFC 9110 §12.5.1)."""
+    """Return the quality of a media type, by the most specific range that names it (RFC 9110 §12.5.1)."""
     kind = media_type.partition("/")[0]
     qualities = {name: quality for name, quality in map(_read_range, accept.split(",")) if name}
     for name in (media_type, f"{kind}/*", "*/*"):
@@ -144,7 +144,7 @@ def _read_range(written: str) -> tuple[str, float]:
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 Rows = Callable[[], AsyncIterator[bytes]]
-"""Begins to read the JSON lines of a dataset; called once, or twice to learn the columns first."""
+"""Starts reading the JSON lines of a dataset; called once, or twice to collect the columns first."""
 
 
 async def csv_pieces(
@@ -152,9 +152,9 @@ async def csv_pieces(
 ) -> AsyncGenerator[bytes]:
     """Yield a dataset as CSV, in pieces about as large as those that are read.
 
-    Columns are the properties of the schema in their order, then all other keys in the order in which they
-    first appear, so that nothing is left out. Cells: a text as it is, anything else as JSON, null as nothing.
-    `keeps_formulas`: also a text that a spreadsheet would take for a formula.
+    Columns are the properties of the schema in their order, then all other keys in the order of first
+    appearance, so that nothing is left out. Cells: text unchanged, other values as JSON, null empty.
+    `keeps_formulas`: do not escape text that a spreadsheet would take for a formula.
     """
     columns = await _columns(rows, schema or {})
     cell = _cell if keeps_formulas else _harmless
@@ -177,7 +177,7 @@ async def _columns(rows: Rows, schema: Mapping[str, JsonValue]) -> list[str]:
 
 
 async def _blocks(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Yield whole lines, about as many at once as there are in a piece."""
+    """Yield complete lines, about as many at a time as a piece has."""
     rest: list[bytes] = []
     async with aclosing(cast("AsyncGenerator[bytes]", pieces)) as open_pieces:
         async for piece in open_pieces:
@@ -205,7 +205,7 @@ def _write(lines: Iterable[Sequence[str]]) -> bytes:
 
 
 def _harmless(value: JsonValue) -> str:
-    """Return a cell that no spreadsheet calculates; numbers are what they are, the negative ones too."""
+    """Return a cell that no spreadsheet evaluates; numbers stay as they are, negative ones too."""
     cell = _cell(value)
     return f"'{cell}" if isinstance(value, str) and cell.startswith(_FORMULAS) else cell
 

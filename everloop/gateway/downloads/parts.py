@@ -33,7 +33,7 @@ from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, 
 # A response that is sent piece by piece, and that never ends well unless all of it was sent.
 
 SENT_AT_ONCE = 256 * 1024
-"""Bytes that are handed to the connection at once: it copies what the client does not take in time."""
+"""Bytes per write: the connection buffers what the client has not read."""
 
 _log = structlog.get_logger()
 
@@ -41,11 +41,11 @@ Pieces = AsyncGenerator[bytes]
 
 
 class PieceResponse(StreamingResponse):
-    """Sends pieces as fast as the client takes them.
+    """Streams pieces at the client's pace.
 
-    If what makes the pieces fails, the response stays unfinished: the server cuts the connection, so that no
-    client takes it for the whole. So it does if there are fewer bytes than the headers promise, or if this
-    process stops first. `what` names it in the log.
+    If the source fails, the response stays incomplete: the server closes the connection, so that no
+    client takes it for the whole. The same holds if there are fewer bytes than the headers promise, or
+    if the process stops. `what` names the content in the log.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class PieceResponse(StreamingResponse):
     async def begin(
         cls, pieces: Pieces, status: HTTPStatus, headers: Mapping[str, str], *, what: str
     ) -> Self:
-        """Return the response when its first piece is there; what goes wrong until then is raised."""
+        """Return the response once its first piece is read; errors until then are raised."""
         return cls(await anext(pieces, b""), pieces, status, headers, what=what)
 
     async def close(self) -> None:
-        """Give it up unsent."""
+        """Discard the response unsent."""
         await self._rest.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,16 +106,16 @@ async def _send_piece(piece: bytes, send: Send) -> int:
 
 
 ARTIFACT_STATUS = "Everloop-Artifact-Status"
-"""Header: whether a part still grows (building), is whole (complete), or stays unfinished (failed)."""
+"""Header: a part is still growing (building), complete, or left unfinished (failed)."""
 
 ATTEMPTS = 3
-"""How often a download begins anew because the artifact is replaced while it begins."""
+"""Attempts of a download whose artifact is replaced while it starts."""
 
 _SAFE: dict[str, str] = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
-"""What an agent wrote must not run as a page of this server."""
+"""Headers that keep an agent's content from running as a page of this server."""
 
 _URL = ":/%#?=@[]!$&'()*+,;"
-"""What of an address stands in a header as it is (RFC 3986 §2.2)."""
+"""Characters of a URL that stay unescaped in a header (RFC 3986 §2.2)."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,9 @@ class PartAddress:
 
 
 def _elsewhere(part: ArtifactPart) -> Response:
-    """Say where the content is, as a link: a redirect would send clients to strangers with their keys.
+    """Link to content stored elsewhere: a redirect would send clients to strangers with their keys.
 
-    Without Location no client follows a 300 by itself (RFC 9110 §15.4.1).
+    Without Location no client follows a 300 automatically (RFC 9110 §15.4.1).
     """
     content = {"url": part.url, "mediaType": part.media_type, "filename": part.filename}
     headers = {
@@ -146,7 +146,7 @@ def _elsewhere(part: ArtifactPart) -> Response:
 
 @dataclass(frozen=True)
 class _Representation:
-    """What a client would get of a part: the artifact as it was looked up, and in which format."""
+    """A part as a client would get it: the artifact as looked up, and the format."""
 
     artifact: StoredArtifact
     part: ArtifactPart
@@ -154,28 +154,28 @@ class _Representation:
 
     @property
     def is_closed(self) -> bool:
-        """Whether its content does not change any more, unless the artifact is made anew."""
+        """True if the content is final, unless the artifact is replaced."""
         return self.artifact.status is not ArtifactStatus.BUILDING
 
     @property
     def has_ranges(self) -> bool:
-        """Whether its length is known and stays."""
+        """True if the length is known and final."""
         return self.is_closed and self.format == "stored"
 
     @property
     def etag(self) -> str:
-        """Return its strong entity tag: every change of an artifact has a version of its own."""
+        """The strong entity tag: every change of an artifact has its own version."""
         created = int(self.artifact.created_at.timestamp() * 1_000_000)
         suffix = "" if self.format == "stored" else f"-{self.format}"
         return f'"{created}-{self.artifact.version}-{self.part.index}{suffix}"'
 
     @property
     def served(self) -> Served:
-        """As what, and under what name."""
+        """Media type and file name."""
         return served(self.artifact.artifact_id, self.part, self.format)
 
     def headers(self, *, negotiated: bool) -> dict[str, str]:
-        """Return all headers but those of its extent; `negotiated`: the client's Accept chose the format."""
+        """Return all headers except those of the extent; `negotiated`: Accept chose the format."""
         headers = {
             "Content-Type": self.served.media_type,
             "Content-Disposition": self.served.disposition,
@@ -192,8 +192,8 @@ async def send_part(services: Services, request: Request, address: PartAddress) 
     """Answer a GET or HEAD request.
 
     Raises:
-        A2AError: it cannot be answered as asked.
-        ArtifactError, BlobError: the content cannot be had.
+        A2AError: the request is invalid.
+        ArtifactError, BlobError: the content is unavailable.
     """
     for _ in range(ATTEMPTS - 1):
         with suppress(ArtifactReplacedError):
@@ -261,12 +261,12 @@ async def _pieces(
 async def _check_unchanged(
     services: Services, address: PartAddress, found: _Representation, response: PieceResponse
 ) -> None:
-    """See to it that the headers tell of the content that is about to be sent.
+    """Check that the headers describe the content about to be sent.
 
-    What is building may grow meanwhile: its content begins with what it was.
+    An artifact being written may grow meanwhile: its content keeps its beginning.
 
     Raises:
-        ArtifactReplacedError: the artifact was made anew after it was looked up.
+        ArtifactReplacedError: the artifact was replaced after it was looked up.
     """
     if not found.is_closed:
         return
@@ -277,7 +277,7 @@ async def _check_unchanged(
 
 
 def _may_be_linked(request: Request, found: _Representation) -> bool:
-    """Whether the store itself could answer: it knows none of the tags that conditions repeat there."""
+    """Return True if the blob store may answer directly: it lacks the tags of conditional requests."""
     is_conditional = "if-match" in request.headers or "if-range" in request.headers
     return found.has_ranges and request.method == "GET" and not is_conditional
 
@@ -285,7 +285,7 @@ def _may_be_linked(request: Request, found: _Representation) -> bool:
 def _answer_of_conditions(
     request: Request, found: _Representation, headers: dict[str, str]
 ) -> Response | None:
-    """Return the answer if the conditions of the request do not hold, in the order of RFC 9110 §13.2.2."""
+    """Return the response if a condition of the request fails, in the order of RFC 9110 §13.2.2."""
     tags = request.headers.getlist("if-match")
     if tags and not names_tag(",".join(tags), found.etag, weakly=False):
         raise PreconditionError(
@@ -299,7 +299,7 @@ def _answer_of_conditions(
 
 
 def _read_wanted_range(request: Request, found: _Representation) -> ByteRange | None:
-    """Return the range that is asked for, None for all (RFC 9110 §14.2: of a GET, and if If-Range holds)."""
+    """Return the requested range, None for all (RFC 9110 §14.2: of a GET, and if If-Range holds)."""
     header = request.headers.get("range")
     if header is None or request.method != "GET" or not found.has_ranges:
         return None

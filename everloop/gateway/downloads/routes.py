@@ -1,11 +1,11 @@
-"""Artifacts and results of tool calls over HTTP, for their owner. They take the scope tasks:read.
+"""Artifacts and results of tool calls over HTTP, for their owner, with the scope tasks:read.
 
     GET /artifacts/{context}                         the artifacts of a context, with ?taskId= of one task
     GET /artifacts/{context}/{artifact}              one artifact without its content
     GET /artifacts/{context}/{artifact}/parts/{n}    the content of a part
-    GET /results/{task}/{call}                       what a tool call came to, whole
+    GET /results/{task}/{call}                       the complete result of a tool call
 
-HEAD works too. The id of a call is the one that events tell.
+HEAD works too. Events have the ids of calls.
 """
 
 import re
@@ -50,8 +50,6 @@ _SANDBOXED = {
 
 
 def download_routes(services: Services) -> list[Route]:
-    """Return the routes of downloads."""
-
     def route(path: str, handler: Callable[[Services, Call], Awaitable[Response]]) -> Route:
         return call_route(services.http, path, GET=partial(handler, services))
 
@@ -94,10 +92,10 @@ async def _send(services: Services, call: Call) -> Response:
 
 
 async def _seen(services: Services, caller: Caller, context: str, artifact_id: str) -> StoredArtifact:
-    """Return an artifact that the caller may see; for all others there is none.
+    """Return an artifact that the caller may see.
 
     Raises:
-        ArtifactMissingError: there is none.
+        ArtifactMissingError: it does not exist, or belongs to others.
     """
     artifact = await services.stores.artifacts.get_artifact(context, artifact_id)
     if not await _seen_by(services, caller, [artifact]):
@@ -108,10 +106,10 @@ async def _seen(services: Services, caller: Caller, context: str, artifact_id: s
 async def _seen_by(
     services: Services, caller: Caller, artifacts: Iterable[StoredArtifact]
 ) -> list[StoredArtifact]:
-    """Return those artifacts whose agents the caller has to do with.
+    """Return the artifacts of agents that the caller may use.
 
-    The agent is that of the task, as its view tells it; what a sub-agent wrote belongs to the task that
-    asked it. Without a view nobody whose scopes name agents sees the artifact.
+    The agent is that of the task's view; artifacts of a sub-agent belong to the task that called it.
+    Without a view, callers whose scopes name agents see nothing.
     """
     if not is_bound_to_agents(caller):
         return list(artifacts)
@@ -158,12 +156,12 @@ def _missing(call_id: str) -> NotFoundError:
 # What a client is told when something cannot be downloaded.
 
 RETRY_AFTER = 2
-"""Seconds after which a client may ask a store again that did not answer."""
+"""Retry-After in seconds for a store that does not answer."""
 
 
 @contextmanager
 def _translated(what: str) -> Generator[None]:
-    """Tell what goes wrong with artifacts; `what` names in words of the client what could not be had."""
+    """Translate errors of artifacts; `what` names the content in the error."""
     try:
         yield
     except (ArtifactMissingError, ArtifactIdError, PartIndexError):
