@@ -1,6 +1,6 @@
 """Testing agents: `from everloop.testing import Script, call, running`.
 
-Nothing is loaded before it is asked for: pytest loads the plugin in here also where nobody uses it.
+Names are loaded at first access: pytest loads the plugin in every project where Everloop is installed.
 """
 
 from importlib import import_module

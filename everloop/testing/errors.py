@@ -1,40 +1,40 @@
-"""What goes wrong in tests of agents. Each message says what was wrong, and what to do.
+"""Errors in tests of agents. Each message says what was wrong, and the remedy.
 
 TestingError
 ├── ServersError          Temporal or Valkey are not installed, or do not start
-├── AgentsError           these agents cannot be run as they are given
-├── ScriptError           what stands in for the model has no reply to what the agent asked
-├── TaskError             the task did not come to what the test waited for
-├── WorkerProcessError    the worker cannot be a process of its own, or be killed
-└── CaseError             a file is no test case, or a result is not as it expects
+├── AgentsError           the agents cannot run
+├── ScriptError           the stand-in for the model has no reply to a request
+├── TaskError             the task did not reach the state that the test waited for
+├── WorkerProcessError    the worker cannot run in its own process, or be killed
+└── CaseError             a file is not a test case, or a result differs from it
 """
 
 
 class TestingError(Exception):
-    """A test of an agent cannot go on as it is written; the message says what to change."""
+    """A test of an agent cannot continue; the message says what to change."""
 
     __test__ = False  # pytest takes classes of such names for tests
 
 
 class ServersError(TestingError):
-    """The servers are not installed, or do not start; the message says which, and what they said."""
+    """The servers are not installed, or do not start; the message has their output."""
 
 
 class AgentsError(TestingError):
-    """These agents cannot be run as they are given; the message says what is missing."""
+    """The agents cannot run; the message says what is missing."""
 
 
 class ScriptError(TestingError):
-    """What stands in for the model has no reply; the message says what the model was asked."""
+    """The stand-in for the model has no reply; the message has the request."""
 
 
 class TaskError(TestingError):
-    """A task did not come to what the test waited for; the message says how it stands."""
+    """A task did not reach the state that the test waited for; the message has its state."""
 
 
 class WorkerProcessError(TestingError):
-    """The worker cannot be a process of its own, or there is none to kill; the message says what to write."""
+    """The worker cannot run in its own process, or there is none to kill; the message has the remedy."""
 
 
 class CaseError(TestingError, AssertionError):
-    """A file is no test case, or a result is not as the case expects; the message says where they differ."""
+    """A file is not a test case, or a result differs from it; the message says where."""

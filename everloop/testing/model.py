@@ -1,7 +1,7 @@
-"""What stands in for the model: a script of replies, or a function that makes them.
+"""Stand-ins for the model: a script of replies, or a function that makes them.
 
-Both speak through a real HTTP server in this process, so that what the agent gets is what a provider sends:
-replies in pieces, ids that nobody knows before, failures as statuses, streams that are cut.
+Both are served by a real HTTP server in this process, so that the agent gets the bytes of a provider:
+replies in pieces, random ids, failures as statuses, streams that are cut.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from everloop.runtime.user_code import error_text, translate_base_exceptions
 from everloop.testing.errors import ScriptError
 
 AnyReply = str | Call | Reply | Refusal | Sequence[Call] | Mapping[str, JsonValue] | BaseModel
-"""What a model says: a text, a call or several at once, data, a whole reply, or a failure."""
+"""A reply: a text, a call or several, data, a complete reply, or a failure."""
 
 STAND_IN = "stand-in"
 """The provider of agents that name no model."""
@@ -40,7 +40,7 @@ _SHOWN = 200
 
 
 def call(tool: str, /, **arguments: JsonValue) -> Call:
-    """Return a call of a tool, for a model to make."""
+    """Return a tool call for a reply of the model."""
     return Call(tool, arguments)
 
 
@@ -52,33 +52,33 @@ def fail(
 
 
 def cut(text: str = "", *calls: Call) -> Reply:
-    """Return a reply whose stream is lost in the middle."""
+    """Return a reply whose stream breaks off."""
     return Reply(text, calls, is_cut=True)
 
 
 class StandIn(ABC):
-    """Takes the place of all models of the agents under test."""
+    """Replaces all models of the agents under test."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        """What it had no reply to; the app raises the first of them."""
+        """Requests without a reply; the app raises the first."""
 
     @abstractmethod
     def opened(self, catalogue: Catalogue) -> AbstractAsyncContextManager[Catalogue]:
-        """Serve while the block runs, and yield a catalogue whose providers all lead here."""
+        """Serve while the block runs, and yield a catalogue whose providers all point here."""
 
     def raise_problem(self) -> None:
-        """Raise the first problem there was.
+        """Raise the first problem, if any.
 
         Raises:
-            ScriptError: there was one.
+            ScriptError: a request had no reply.
         """
         if self.problems:
             raise ScriptError(self.problems[0])
 
 
 class _Speaking(StandIn):
-    """A stand-in that makes a reply of each request."""
+    """A stand-in that makes a reply for each request."""
 
     def __init__(self, *, check_tools: bool) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class _Speaking(StandIn):
         """Return the reply to a request."""
 
     def unheard(self, reply: Reply) -> None:
-        """Take back a reply whose client has gone before its end: its worker was killed, or gave up."""
+        """Take back a reply whose client left before its end: its worker was killed, or gave up."""
 
     @asynccontextmanager
     async def opened(self, catalogue: Catalogue) -> AsyncGenerator[Catalogue]:
@@ -116,14 +116,14 @@ class _Speaking(StandIn):
 
 
 class Script(_Speaking):
-    """Replies in the order in which the model is asked, however many tasks ask.
+    """Replies in the order of the requests, from all tasks.
 
-    Narrators, who ask by the clock, get nothing of it, and are silent. Otherwise a reply is used up by each
-    request, also by the one after a failure; one that the client did not hear to its end comes again.
-    `check_tools` False lets it call tools that are not on offer, as models sometimes do.
+    Narrators, which run by the clock, get no reply and stay silent. Otherwise each request uses up a
+    reply, also the one after a failure; a reply that its client did not receive completely is sent
+    again. `check_tools` False allows calls of tools that are not offered, as models sometimes make
+    them.
 
-    >>> Script(call("forecast", city="Rome"), "Sunny, all day.").left
-    2
+    >>> Script(call("forecast", city="Rome"), "Sunny, all day.").left 2
     """
 
     def __init__(self, *replies: AnyReply, check_tools: bool = True) -> None:
@@ -133,7 +133,7 @@ class Script(_Speaking):
 
     @property
     def left(self) -> int:
-        """How many replies have not been asked for."""
+        """Number of unused replies."""
         return len(self._left)
 
     async def say(self, request: ChatRequest) -> Reply | Refusal:
@@ -152,7 +152,7 @@ class Script(_Speaking):
 
 
 class FunctionModel(_Speaking):
-    """Replies as a function says, which may be async: it is given the request, as Chat Completions has it."""
+    """Replies by a function, sync or async, of the Chat Completions request."""
 
     def __init__(
         self, function: Callable[[ChatRequest], AnyReply | Awaitable[AnyReply]], *, check_tools: bool = True
@@ -166,7 +166,7 @@ class FunctionModel(_Speaking):
 
 
 def _led_to(url: str, provider: Provider) -> Provider:
-    """Return a provider that is asked at our address, in Chat Completions, as often as one likes."""
+    """Return a provider that points to our address, in Chat Completions, without rate limits."""
     return replace(
         provider,
         kind="chat",
@@ -216,7 +216,7 @@ def _check_calls(reply: Reply, request: ChatRequest) -> None:
 
 
 def _described(request: ChatRequest) -> str:
-    """Return what a model was asked, for whoever has to write the reply."""
+    """Describe a request, for the author of the missing reply."""
     results = [f"{tool} → {result!r:.{_SHOWN}}" for tool, result in request.returned]
     came = f", and tools have returned: {'; '.join(results)}" if results else ""
     return f"The user says {request.prompt!r:.{_SHOWN}}{came}. On offer: {_listed(request)}."
@@ -230,7 +230,7 @@ def _listed(request: ChatRequest) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the test run."""
+    """A server that leaves signals to the test run."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

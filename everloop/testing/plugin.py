@@ -1,6 +1,7 @@
-"""The plugin of pytest: the fixture `everloop_app`.
+"""The pytest plugin: the fixture `everloop_app`.
 
-Every pytest of who has Everloop installed loads it: it imports nothing of Everloop before a test asks for it.
+Every pytest run of a project with Everloop loads it: it imports nothing of Everloop before a test uses
+it.
 """
 
 from collections.abc import AsyncGenerator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @fixture
 async def everloop_app() -> AsyncGenerator["StartApp"]:
-    """What starts agents for a test, and stops them after it; it is called and awaited as `running` is."""
+    """A function that starts agents for a test, as `running` does, and stops them after it."""
     async with AsyncExitStack() as opened:
 
         async def start(*agents: Any, **options: Any) -> "App[Any]":  # noqa: ANN401 -- those of running

@@ -1,7 +1,7 @@
-"""A worker as a process of its own, which can be killed as an out-of-memory killer would.
+"""A worker in its own process, which can be killed as an out-of-memory killer would.
 
-It imports the agents again, so they have to be found by a name: `agent = Agent(…)` at the top of a module.
-What they change in its memory, the test does not see; files, databases and servers are the same.
+It imports the agents again, so they need a name: `agent = Agent(…)` at the top of a module. The test
+does not see changes in its memory; files, databases and servers are shared.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ _READY = b"ready"
 
 @dataclass(frozen=True)
 class FoundAgent:
-    """Where another process finds an agent: the name of a module, its file, an attribute, its version.
+    """The place of an agent for another process: module name, file, attribute, version.
 
-    `index`: its place, if the attribute is a sequence.
+    `index`: its position, if the attribute is a sequence.
     """
 
     module: str
@@ -47,10 +47,10 @@ class FoundAgent:
     version: str
 
     def load(self) -> Agent:
-        """Import it.
+        """Import the agent.
 
         Raises:
-            WorkerProcessError: it is another one here.
+            WorkerProcessError: it differs from that of the test.
         """
         value: object = getattr(_imported(self.module, self.file), self.attribute, None)
         found = cast("Sequence[object]", value)[self.index] if self.index is not None else value
@@ -72,7 +72,7 @@ class _Plan:
 
 @contextmanager
 def quiet_logs() -> Generator[None]:
-    """Write warnings alone while the block runs, to stderr, unless somebody has said how to log."""
+    """Log warnings only while the block runs, to stderr, unless logging is configured."""
     is_ours = not structlog.is_configured()
     if is_ours:
         structlog.configure(
@@ -94,13 +94,13 @@ def quiet_logs() -> Generator[None]:
 
 
 class WorkerProcess:
-    """Runs a worker in a process of its own, with the environment that this one has now."""
+    """A worker in its own process, with this process's environment."""
 
     def __init__(self, agents: Sequence[Agent], queues: tuple[str, ...], catalogue: Catalogue) -> None:
-        """Find the agents.
+        """Locate the agents.
 
         Raises:
-            WorkerProcessError: one is not found by a name.
+            WorkerProcessError: an agent has no name.
         """
         found = [_found(agent) for agent in agents]
         self._plan = pickle.dumps(_Plan(sys.path, found, queues, catalogue))
@@ -109,15 +109,15 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the process; 0: there is none."""
+        """The process id; 0 without a process."""
         return self._process.pid if self._process else 0
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Run while the block does.
+        """Run the worker while the block runs.
 
         Raises:
-            WorkerProcessError: it has ended while it started.
+            WorkerProcessError: it ended during its start.
         """
         try:
             await self.start()
@@ -126,15 +126,15 @@ class WorkerProcess:
             await self.kill()
 
     async def start(self) -> None:
-        """Start it, and wait until it works.
+        """Start the worker, and wait until it is ready.
 
         Raises:
-            WorkerProcessError: it has ended before.
+            WorkerProcessError: it ended during its start.
         """
         await asyncio.to_thread(self._start)
 
     async def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process has ended."""
         if self._process:
             self._process.kill()
             await asyncio.to_thread(self._process.communicate)
@@ -181,7 +181,7 @@ def _agents_of(module: ModuleType) -> Iterator[tuple[str, int | None, object]]:
 
 
 def _imported(name: str, file: str) -> ModuleType:
-    """Import a module as the test has, or its file where nobody finds its name, as of scripts and tests."""
+    """Import a module as the test has, or its file if its name is not importable, as of scripts and tests."""
     if name != "__main__":
         try:
             module = importlib.import_module(name)
@@ -200,7 +200,7 @@ def _imported(name: str, file: str) -> ModuleType:
 
 
 def main(told: int) -> None:
-    """Work as the plan on stdin says, until stdin is closed; tell `told` what came of the start."""
+    """Run the plan on stdin until stdin closes; report the start on the descriptor `told`."""
     try:
         size = int.from_bytes(sys.stdin.buffer.read(8), "big")
         written = sys.stdin.buffer.read(size)

@@ -1,7 +1,7 @@
-"""Real replies, taped once into a file and played back from then on, without the provider.
+"""Real replies, recorded once into a file and replayed without the provider.
 
-A tape holds what was asked and what was answered, as JSON. It holds no headers of requests, and of keys and
-other secrets of the providers not even where a provider repeats them.
+A tape holds requests and responses as JSON. It holds no request headers, and no keys and other secrets
+of the providers, even where a provider repeats them.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from everloop.testing.model import StandIn, served
 
 FORMAT: Literal["everloop-recording/1"] = "everloop-recording/1"
 SILENCE = 300.0
-"""Seconds that a provider may be silent."""
+"""Timeout in seconds of a silent provider."""
 
 _KEPT_HEADERS = ("content-type", "retry-after")
 _OF_ONE_HOP = {"host", "content-length", "connection", "transfer-encoding", "accept-encoding"}
@@ -42,7 +42,7 @@ _MOST_DIFFERENCES = 3
 
 
 class Exchange(BaseModel):
-    """A request and its answer. `body` is in the pieces in which a stream came, an event each."""
+    """A request and its response. `body`: in pieces of a stream, one event each."""
 
     provider: str
     path: str
@@ -55,8 +55,8 @@ class Exchange(BaseModel):
 class Tape(BaseModel):
     """A file of exchanges.
 
-    `model`: of agents that name none. `providers`: how those that were asked want to be asked, without their
-    addresses and secrets: where a tape is played, settings may be others.
+    `model`: of agents that name none. `providers`: the protocol settings of the recorded providers
+    without addresses and secrets: settings may differ where a tape is replayed.
     """
 
     everloop: Literal["everloop-recording/1"]
@@ -66,10 +66,10 @@ class Tape(BaseModel):
 
 
 class Recording(StandIn):
-    """Tapes what the models reply, if the file is not there, and plays it back if it is.
+    """Records the models' replies if the file is missing, and replays it otherwise.
 
-    To tape anew, delete the file. Ids, which are others each time, do not count when a request is compared;
-    neither does what a regular expression of `ignore` matches, such as a date in a prompt.
+    To record again, delete the file. Requests are compared without ids, which differ each time, and
+    without matches of the regular expressions in `ignore`, such as a date in a prompt.
     """
 
     def __init__(self, file: str | Path, *, ignore: Sequence[str] = ()) -> None:
@@ -82,7 +82,7 @@ class Recording(StandIn):
 
     @property
     def left(self) -> int:
-        """How many taped replies have not been asked for."""
+        """Number of unused recorded replies."""
         return len(self._left)
 
     @asynccontextmanager
@@ -161,7 +161,7 @@ class Recording(StandIn):
         return StreamingResponse(pieces(), answer.status_code, exchange.headers)
 
     def _hidden(self, text: str) -> str:
-        """Return a text without the secrets of the providers."""
+        """Mask the secrets of the providers in a text."""
         for provider in self._providers.values():
             for secret in (provider.key, *provider.headers.values(), *provider.query.values()):
                 if len(secret) >= _SHORTEST_SECRET:
@@ -196,7 +196,7 @@ class Recording(StandIn):
         return _refusal("the recording has no reply; the test says why")
 
     def _comparable(self, request: JsonValue) -> JsonValue:
-        """Return a request without what is never the same: ids become numbers, in the order they come."""
+        """Replace ids in a request by numbers, in order of appearance."""
         names: dict[str, str] = {}
 
         def number(found: re.Match[str]) -> str:
@@ -216,7 +216,7 @@ class Recording(StandIn):
         return plain(request)
 
     def _described(self, asked: JsonValue) -> str:
-        """Return how a request differs from the taped one that comes next."""
+        """Describe how a request differs from the next recorded one."""
         count = len(self._tape.exchanges)
         if not self._left:
             return (
@@ -251,7 +251,7 @@ def _refusal(message: str) -> Response:
 def differences(
     taped: JsonValue, asked: JsonValue, place: str = "", words: tuple[str, str] = ("taped", "now")
 ) -> Iterator[str]:
-    """Yield where two values differ, in words; `words` are what they are called."""
+    """Yield the differences of two values as text; `words`: the names of the two."""
     if isinstance(taped, dict) and isinstance(asked, dict):
         for key in dict.fromkeys([*taped, *asked]):
             yield from differences(taped.get(key), asked.get(key), f"{place}.{key}" if place else key, words)

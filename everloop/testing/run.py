@@ -1,7 +1,4 @@
-"""Runs an agent once, from a script or a notebook.
-
-It has a module of its own because it is not asynchronous, as all else here is.
-"""
+"""Runs an agent once, from a script or a notebook. The only synchronous module here."""
 
 from collections.abc import Sequence
 
@@ -12,7 +9,7 @@ from everloop.testing.app import running
 from everloop.testing.model import StandIn
 
 LONGEST = 3600.0
-"""Seconds that a task may take."""
+"""Default timeout of a task in seconds."""
 
 
 def run(
@@ -22,21 +19,21 @@ def run(
     model: StandIn | str | None = None,
     timeout: float = LONGEST,
 ) -> Result[Output]:
-    """Run an agent in this process, ask it, and return what came of it: `run(agent, "…").text`.
+    """Run an agent in this process, send a message, and return the result: `run(agent, "…").text`.
 
-    It needs `everloop[local]`, and a provider's key unless a stand-in answers. It works in a notebook, too.
-    What the task keeps is gone with the process; `everloop up` runs agents that stay.
+    It needs `everloop[local]`, and a provider's key unless a stand-in answers. It works in notebooks
+    too. The task's state ends with the process; `everloop up` runs agents that stay.
 
     Args:
         agent: The agent.
         content: Texts and parts, as of `Client.send`.
-        agents: Those that it hands over to, or that are its sub-agents.
+        agents: Further agents: handoff targets and sub-agents.
         model: The model of agents that name none; or a `Script`, `FunctionModel` or `Recording` in place of
             all models.
-        timeout: Seconds to wait.
+        timeout: Seconds.
 
     Raises:
-        TestingError: the agent cannot be run, or did not end in time; the message says why.
+        TestingError: the agent cannot run, or did not end in time; the message has the reason.
         TaskNotCompletedError: the task has failed.
     """
 

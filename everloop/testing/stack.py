@@ -1,4 +1,4 @@
-"""A gateway and a worker in this process, on the servers of the session, with settings of their own."""
+"""A gateway and a worker in this process, on the session's servers, with their own settings."""
 
 import asyncio
 import os
@@ -31,12 +31,12 @@ from everloop.workers.settings import WorkerSettings
 from everloop.workflows.contract import names
 
 Worker = Literal["here", "process"]
-"""Where the worker runs: in this process, for breakpoints, or in one of its own, which can be killed."""
+"""Place of the worker: this process, for breakpoints, or its own, which can be killed."""
 
 NOTHING_ELSE: Mapping[str, str] = {}
 
 STOP_TIMEOUT = 15.0
-"""Seconds that a worker and a gateway get to stop; they take less than one."""
+"""Seconds for a worker and a gateway to stop; they need less than one."""
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ _OTHERS = "TEMPORAL_"
 
 @dataclass(frozen=True)
 class Stack:
-    """What runs for one app."""
+    """Processes and clients of one app."""
 
     url: str
     servers: Servers
@@ -58,12 +58,12 @@ class Stack:
 async def running_stack(
     agents: Sequence[Agent], model: StandIn | str | None, worker: Worker, settings: Mapping[str, str]
 ) -> AsyncGenerator[Stack]:
-    """Start a gateway and a worker that serve these agents, and stop them at the end of the block.
+    """Start a gateway and a worker for these agents, and stop them at the end of the block.
 
     Raises:
-        AgentsError: these agents, or their settings, cannot be run.
+        AgentsError: the agents or their settings are invalid.
         ServersError: the servers are not installed, or do not start.
-        WorkerProcessError: the worker cannot be a process of its own.
+        WorkerProcessError: the worker cannot run in its own process.
     """
     async with AsyncExitStack() as opened:
         opened.enter_context(quiet_logs())
@@ -107,7 +107,7 @@ async def _gateway(agents: AgentRegistry) -> AsyncGenerator[str]:
 
 @asynccontextmanager
 async def _bounded(context: AbstractAsyncContextManager[T], what: str) -> AsyncGenerator[T]:
-    """Leave a context in bounded time: one that hangs would keep the whole test session."""
+    """Leave a context within a timeout: a hanging one would block the whole test session."""
     value = await context.__aenter__()
     try:
         yield value
@@ -122,7 +122,7 @@ async def _bounded(context: AbstractAsyncContextManager[T], what: str) -> AsyncG
 
 
 async def _variables(servers: Servers) -> dict[str, str]:
-    """Return the settings of an app: what it keeps is its own, though the servers are shared."""
+    """Return the settings of an app: its state is its own, though the servers are shared."""
     async with Redis.from_url(servers.redis) as redis:
         number = await redis.incr(_APPS)
     database = (number - 1) % (DATABASES - 1) + 1
@@ -148,7 +148,7 @@ _start = threading.Lock()
 
 @asynccontextmanager
 async def _starting(variables: Mapping[str, str]) -> AsyncGenerator[None]:
-    """Let these be all settings of Everloop and Temporal that the environment has, while an app starts."""
+    """Replace the Everloop and Temporal variables of the environment while an app starts."""
     while not _start.acquire(blocking=False):  # noqa: ASYNC110 -- other threads share the environment
         await asyncio.sleep(0.01)
     try:
@@ -170,10 +170,10 @@ def _replace(old: Mapping[str, str], new: Mapping[str, str]) -> None:
 
 @contextmanager
 def _translate_start_errors() -> Generator[None]:
-    """Say what is wrong with agents and settings as an error of the test.
+    """Translate errors of agents and settings to errors of the test.
 
     Raises:
-        AgentsError: something is.
+        AgentsError: an agent or a setting is invalid.
     """
     try:
         yield

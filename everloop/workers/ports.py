@@ -67,7 +67,7 @@ def calls_of(queue: str, ports: Ports) -> list[Callable[..., object]]:
     return calls.get(queue, [*model, *tools])
 
 
-# What a worker says at its start: which queues others have to serve, and which settings miss their queue.
+# Warnings at the start of a worker: queues that others must serve, and settings of unused queues.
 
 SPLIT_KINDS = (MODEL_QUEUE, TOOLS_QUEUE)
 """Kinds of work on the queue of workflows, unless the task began with EVERLOOP_SPLIT_QUEUES."""
@@ -81,13 +81,13 @@ def queues_named_by(agents: AgentRegistry) -> set[str]:
 
 
 def report_queues(agents: AgentRegistry, queues: Sequence[str], settings: WorkerSettings) -> None:
-    """Log queues that may be unserved; deployments of several workers log no warning for what is right.
+    """Log queues that may be unserved; a correct deployment of several workers logs no warning.
 
     `queues`: kinds or names that this worker serves. A worker cannot see which queues the others serve,
     nor whether gateways set EVERLOOP_SPLIT_QUEUES.
     """
     named = queues_named_by(agents)
-    # A name that nobody uses may be misspelled.
+    # An unused name may be misspelled.
     if unused := sorted(set(queues) - set(WORKER_QUEUES) - named):
         _log.warning("no agent names these task queues: see --queues", queues=unused)
     _report_unserved(named, queues)

@@ -278,9 +278,9 @@ def _unquoted(text: str) -> str:
 
 # The keys that an issuer of tokens publishes (RFC 7517), fetched when a token needs them.
 #
-# They are asked for again every ten minutes, so that a key that the issuer withdraws is not taken any more;
-# and at once when a token names a key that nobody knows yet, but at most every 30 s, whatever strangers send.
-# While the issuer does not answer, the keys that it told last hold for an hour, and nobody waits for it.
+# They are requested again every ten minutes, so that a withdrawn key expires, and at once when a token
+# names an unknown key, but at most every 30 s, whatever strangers send. While the issuer does not answer,
+# its last keys stay valid for an hour, and no caller waits for it.
 
 REFETCH_PAUSE = 30.0
 """Minimum seconds between two requests to the issuer."""
@@ -329,7 +329,7 @@ class Jwks(VerificationKeys):
         if key is None or self._age > KEPT:
             await self._fetch_unless_just_done()
         elif self._age > FRESH:
-            # After a failure nobody waits: the issuer is asked in the background until it answers again.
+            # After a failure no caller waits: requests go on in the background until one succeeds.
             await self._fetch_unless_just_done(REFETCH_WAIT if self._has_answered else 0)
         key = self._known(key_id)
         if key and self._age <= KEPT:

@@ -49,7 +49,7 @@ class AuthSettings(ApiKeySettings):
     in this order. `none` is refused where others than this machine can call. See
     docs/operation/security.md."""
     auth_allow_anonymous: bool = False
-    """`true`, together with `none`: nobody has to prove anything, wherever the gateway listens."""
+    """`true`, together with `none`: no authentication, wherever the gateway listens."""
     jwt_jwks_url: str = ""
     """With `jwt`: the https address of the keys. Set this one or one of the next two."""
     jwt_public_key_file: Path | None = None
@@ -113,7 +113,7 @@ def make_authenticator(settings: AuthSettings, host: str) -> Authenticator:
 
 
 def _check_use(settings: AuthSettings) -> None:
-    """Refuse settings of a scheme that is off: whoever made them takes the server for guarded."""
+    """Refuse settings of a scheme that is off: their author believes that the server is guarded."""
     owners = {"api_keys": "api-key", "jwt": "jwt", "mtls": "mtls"}
     for field in sorted(settings.model_fields_set):
         scheme = next((scheme for prefix, scheme in owners.items() if field.startswith(prefix)), None)

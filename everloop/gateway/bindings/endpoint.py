@@ -190,9 +190,9 @@ SOON = 0.1
 
 
 async def _unless_client_leaves(answer: Coroutine[Any, Any, Response], receive: Receive) -> Response | None:
-    """Return the answer, or None, and stop working on it, if the client closes its connection first.
+    """Return the response; None, and cancel the work, if the client closes its connection first.
 
-    Nobody looks whether it does before the answer takes long, which most do not.
+    The connection is checked only if the response takes long, which most do not.
     """
     answering, waiting = asyncio.ensure_future(answer), list[asyncio.Future[Any]]()
     try:

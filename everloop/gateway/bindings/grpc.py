@@ -26,7 +26,7 @@ from everloop.gateway.settings import GatewaySettings
 
 _SECOND = 1_000
 _OPTIONS = (
-    ("grpc.so_reuseport", 0),  # with it two gateways would share a port without knowing
+    ("grpc.so_reuseport", 0),  # with it two gateways could share a port unnoticed
     # A client that is gone is noticed within a minute and a half; one that is idle costs little.
     ("grpc.keepalive_time_ms", 60 * _SECOND),
     ("grpc.keepalive_timeout_ms", 20 * _SECOND),
@@ -35,7 +35,7 @@ _OPTIONS = (
     # As over HTTP, names, values and 32 bytes for each. The bound on their number is ours (`CallHeaders`).
     ("grpc.max_metadata_size", MAX_HEAD_BYTES),
     ("grpc.absolute_max_metadata_size", MAX_HEAD_BYTES),
-    # What is compressed is unpacked before anybody knows who sent it: it is refused, as UNIMPLEMENTED.
+    # Compressed messages would be unpacked before authentication: they are refused, as UNIMPLEMENTED.
     ("grpc.compression_enabled_algorithms_bitset", 1 << grpc.Compression.NoCompression.value),
     # Clients behind proxies ping to keep their connections open; by default gRPC hangs up on them.
     ("grpc.keepalive_permit_without_calls", 1),

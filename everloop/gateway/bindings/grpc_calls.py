@@ -1,4 +1,4 @@
-"""What stands around every gRPC call: who calls, how much is too much, the trace, the status at its end."""
+"""The frame of every gRPC call: authentication, limits, trace, final status."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -90,7 +90,7 @@ _LEGACY_NAMES = {
     "ListTaskPushNotificationConfig": "ListTaskPushNotificationConfigs",
     "TaskSubscription": "SubscribeToTask",
 }
-"""What A2A 0.3 calls operations otherwise."""
+"""Operations with other names in A2A 0.3."""
 
 VERSION = VERSION_HEADER.lower()
 EXTENSIONS = HTTP_EXTENSION_HEADER.lower()
@@ -173,14 +173,14 @@ class Calls(grpc.aio.ServerInterceptor):
                 return await self._stream(method, stream(request, context), context)
 
         async def end_with_the_call(requests: _Requests, context: Context) -> object:
-            """Let the work end when its client leaves: gRPC says so once, which may get lost (`cancel`)."""
+            """Cancel the work when its client leaves: gRPC signals it once, which may get lost."""
             serving = asyncio.create_task(serve(requests, context))
             try:
                 await asyncio.wait({serving})
             except asyncio.CancelledError:
                 await cancel(serving)
                 if not serving.cancelled():
-                    serving.exception()  # nobody is there to hear of it
+                    serving.exception()  # no client is left to receive it
                 raise
             return serving.result()
 
@@ -253,14 +253,14 @@ class Calls(grpc.aio.ServerInterceptor):
 
 
 class _StalledError(Exception):
-    """The client takes nothing of what is sent to it."""
+    """The client does not read its responses."""
 
 
 async def _read(method: _Method, kind: type[Message], requests: _Requests) -> Message:
     """Return the request of a call that was let in.
 
     Raises:
-        InvalidRequestError: it is no message of its type.
+        InvalidRequestError: it is not a message of its type.
         InvalidParamsError: it has more in it than is read, or an empty part.
         UnavailableNowError: it does not come.
     """
@@ -290,8 +290,8 @@ def _written(method: _Method, response: Message) -> Message:
 def _spoken_version(method: _Method, asked: str) -> str:
     """Return the version of A2A that a call speaks.
 
-    A2A 1.0 §3.6.2: an unknown one is refused. Without A2A-Version over HTTP a call would be of 0.3; here
-    each version has a service of its own, and whoever calls one of them has said which.
+    A2A 1.0 §3.6.2: an unknown one is refused. Without A2A-Version a call over HTTP is of 0.3; over gRPC each
+    version has a service of its own.
 
     Raises:
         VersionNotSupportedError: it is not that of the service.

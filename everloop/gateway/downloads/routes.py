@@ -153,7 +153,7 @@ def _missing(call_id: str) -> NotFoundError:
     return NotFoundError(f"no result of call {call_id!r} here")
 
 
-# What a client is told when something cannot be downloaded.
+# Errors of downloads.
 
 RETRY_AFTER = 2
 """Retry-After in seconds for a store that does not answer."""

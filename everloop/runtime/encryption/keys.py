@@ -56,7 +56,7 @@ def _key_of(number: int, words: Sequence[str]) -> Key:
     if len(words) != 2:  # noqa: PLR2004 -- an id and a key
         raise KeyFileError(f"line {number}: {_EXPECTED}")
     key_id, written = words
-    if not _ID.fullmatch(key_id):  # not shown: whoever mistakes the order has put a key here
+    if not _ID.fullmatch(key_id):  # not shown: in the wrong order it is a key
         raise KeyFileError(f"line {number}: expected a key id of at most 64 letters, digits, dots, _ and -")
     try:
         return Key(key_id, base64.b64decode(written, validate=True))

@@ -58,7 +58,7 @@ _NOT_PUBLIC = tuple(
             "100::/64",  # discarded (RFC 6666)
             "2001::/23",  # protocol assignments, Teredo among them (RFC 2928, RFC 4380)
             "2001:db8::/32",  # documentation
-            "2002::/16",  # 6to4, which nobody should use any more (RFC 7526)
+            "2002::/16",  # 6to4, deprecated (RFC 7526)
             "3fff::/20",  # documentation (RFC 9637)
             "5f00::/16",  # segment routing (RFC 9602)
             "fec0::/10",  # site-local (RFC 3879)
@@ -112,7 +112,7 @@ class ForbiddenAddressError(UnfitWebhookError):
 
 @dataclass(frozen=True)
 class Allowance:
-    """What the operator allows besides: hosts (with a port: that port only) and networks, also over http."""
+    """Further targets that the operator allows, also over http: hosts (with a port: only that), networks."""
 
     hosts: frozenset[tuple[str, int | None]] = frozenset()
     networks: tuple[Network, ...] = ()

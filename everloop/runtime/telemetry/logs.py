@@ -21,7 +21,7 @@ from everloop.runtime.user_code import MAX_ERRORS, error_kind, inner_errors
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TaskRef, TaskView
 
-# What a log line says of the task that it is about.
+# The task of a log line.
 
 _HASH_LENGTH = 12
 
@@ -103,7 +103,7 @@ def configure_logs(level: LogLevel, out: TextIO | None = None) -> None:
     logging.getLogger(_WORKFLOW_STEPS).addFilter(_is_no_failure_at_the_moment_of_a_cancel)
     logging.captureWarnings(capture=True)
     sys.excepthook = _log_the_end
-    # What they would put into the text, `_flatten_temporal` makes fields of.
+    # `_flatten_temporal` makes fields of this, in place of text.
     workflow.logger.workflow_info_on_message = activity.logger.activity_info_on_message = False
 
 

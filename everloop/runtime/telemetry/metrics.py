@@ -243,7 +243,7 @@ def start_metrics(settings: TelemetrySettings, resource: Resource) -> Metrics:
 
 
 def _listen(address: Address) -> tuple[MetricReader, MetricsListener]:
-    # All of this takes 2 MiB, which processes do without that nobody watches.
+    # 2 MiB, for watched processes only.
     from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415 -- as above
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest  # noqa: PLC0415 -- as above
 

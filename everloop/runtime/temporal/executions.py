@@ -1,4 +1,4 @@
-"""The workflows of tasks, as Temporal keeps them: found, ended, and deleted with their histories."""
+"""The workflows of tasks in Temporal: listed, ended, and deleted with their histories."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ from everloop.runtime.temporal.describe import find_run, is_not_found
 from everloop.workflows.contract import names
 
 TIMEOUT = 10.0
-"""Seconds that a task gets to end by itself once it is cancelled."""
+"""Seconds for a cancelled task to end before it is terminated."""
 
 LOOK_EVERY = 0.2
 
@@ -29,14 +29,14 @@ _RUNNING = {RawStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, RawStatus.WORKFLOW_EXEC
 _RPC_TIMEOUT = timedelta(seconds=10)
 
 UNQUOTABLE = frozenset("'\"\\")
-"""No id of a task that we have made has these. Ids that do are not asked for: what a query makes of them is
-nobody's promise."""
+"""Characters that our task ids never contain. Ids with them are not queried, because filters treat them
+inconsistently."""
 
 
 async def listed_pages(
     client: Client, query: str, rpc_timeout: timedelta = _RPC_TIMEOUT
 ) -> AsyncGenerator[Sequence[WorkflowExecutionInfo]]:
-    """Yield what visibility has; the SDK's own list has no name for the status of a paused run, and fails.
+    """Yield pages of visibility; the SDK's own list fails on a paused run, whose status it has no name for.
 
     Raises:
         RPCError: Temporal does not answer.
@@ -56,7 +56,7 @@ async def listed_pages(
 
 
 def is_open(run: WorkflowExecutionInfo) -> bool:
-    """Whether a run goes on; one that an operator has paused does."""
+    """Return True if a run has not ended; a paused one has not."""
     return run.status in _RUNNING
 
 
@@ -71,9 +71,7 @@ class TaskExecutions:
     ) -> AsyncGenerator[tuple[str, str, bool]]:
         """Yield clients' tasks, their contexts, and whether they run; None for all contexts.
 
-        A task may come several times.
-
-        Visibility lags behind a little.
+        A task may appear several times. Visibility lags.
 
         Raises:
             RPCError: Temporal does not answer.
@@ -87,10 +85,10 @@ class TaskExecutions:
                 yield task_id, attributes.get(names.CONTEXT_ID, ""), is_running
 
     async def remove(self, task_id: str) -> int:
-        """End a task that runs, with all that works for it, and ask Temporal to forget these workflows.
+        """End a running task with everything that works for it, and delete these workflows.
 
-        It is cancelled, and what does not end soon is terminated. Return how many runs Temporal still knew.
-        It forgets them a moment later.
+        It is cancelled, and terminated if it does not end soon. Return the number of runs found.
+        Temporal deletes them asynchronously.
 
         Raises:
             RPCError: Temporal does not answer.
@@ -143,7 +141,7 @@ class TaskExecutions:
 
     @staticmethod
     async def _quietly(call: Awaitable[object]) -> None:
-        """Do something to a workflow that may be gone meanwhile."""
+        """Call Temporal about a workflow that may be deleted meanwhile."""
         try:
             await call
         except RPCError as error:
@@ -158,16 +156,16 @@ async def _listed(client: Client, query: str) -> AsyncGenerator[WorkflowExecutio
 
 
 def quoted(value: str) -> str:
-    """Return a value as a string of Temporal's list filters, whose escapes are those of SQL."""
+    """Quote a value for Temporal's list filters, whose escapes are those of SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def may_be_equal(attribute: SearchAttributeKey[str], value: str) -> str:
-    """Return what holds of all runs and schedules whose attribute has this value, and of few others.
+    """Return a filter for all runs and schedules whose attribute has this value, and few others.
 
-    Servers find no value with a double quote or a backslash, however it is escaped: what comes before it is
-    asked for, and whoever asks looks again.
+    Servers find no value with a double quote or a backslash, however it is escaped: the filter compares
+    the part before it, and the caller compares the rest.
     """
     plain = re.split(r'["\\]', value, maxsplit=1)[0]
     if plain == value:

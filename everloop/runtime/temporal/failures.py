@@ -1,4 +1,4 @@
-"""Turns exceptions into Temporal failures: what they say and where they were raised, without local paths."""
+"""Conversion of exceptions to Temporal failures: text and place, without local paths."""
 
 import re
 import sys
@@ -16,10 +16,10 @@ _FRAME = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+), in (?P<name>.+
 
 
 class PayloadFailureConverter(DefaultFailureConverter):
-    """Reports a payload that an activity could not get, or not decrypt, for what it is.
+    """Reports payloads that an activity cannot load or decrypt by their cause.
 
-    The SDK wraps it: "Failed decoding arguments" is always retryable, and "Failed decoding heartbeat details"
-    never is, whatever the store said. Stacks are those of `portable_stack`.
+    The SDK wraps it: "Failed decoding arguments" is always retryable, and "Failed decoding heartbeat
+    details" never is, whatever the store reported. Stacks are those of `portable_stack`.
     """
 
     def to_failure(
@@ -30,7 +30,7 @@ class PayloadFailureConverter(DefaultFailureConverter):
 
 
 class EncryptedFailureConverter(PayloadFailureConverter):
-    """Also moves messages and stack traces to where the codec encrypts them, as the SDK would."""
+    """Also moves messages and stack traces to the fields that the codec encrypts, as the SDK would."""
 
     def to_failure(
         self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
@@ -54,15 +54,15 @@ def _is_of_the_store(error: BaseException) -> bool:
 
 
 def portable_stack(stack: str) -> str:
-    """Return a stack as lines such as `everloop/activities/tools/call.py:12 run`; one of no Python as it is.
+    """Return a stack as lines such as `everloop/activities/tools/call.py:12 run`; other text is unchanged.
 
-    Source is left out: history is read by more people than the code, and lives longer.
+    Source code is left out: history has more readers than the code, and lives longer.
     """
     frames = [f"{_portable(f['file'])}:{f['line']} {f['name']}" for f in _FRAME.finditer(stack)]
     return "\n".join(frames) or stack
 
 
 def _portable(file: str) -> str:
-    """Return the path of a module below where it is imported from, or else the name of the file."""
+    """Return the path of a module below its import root, or else the file's name."""
     folders = [folder for folder in sys.path if folder and file.startswith(f"{folder}/")]
     return file[len(max(folders, key=len)) + 1 :] if folders else Path(file).name

@@ -1,4 +1,4 @@
-"""The schedule of the housekeeping: made by whichever worker starts first, and kept as operators left it."""
+"""The housekeeping schedule: created by the first worker, and left as operators change it."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -31,10 +31,10 @@ from everloop.workflows.contract.housekeeping import (
 EVERY = timedelta(minutes=5)
 
 LONGEST_RUN = timedelta(hours=1)
-"""A run that no worker takes, or that hangs, is ended, so that it does not stand in the way of the next."""
+"""A run that no worker takes, or that hangs, is ended, so that it does not block the next."""
 
 CATCH_UP = timedelta(minutes=1)
-"""Runs that were due while Temporal was away are left out: the next one does all."""
+"""Runs that were due while Temporal was away are skipped: the next one does everything."""
 
 _CALL_TIMEOUT = timedelta(seconds=10)
 
@@ -42,10 +42,10 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 async def ensure_housekeeping(client: Client, task_queue: str) -> bool:
-    """Make sure that there is the schedule, as this version wants it; return whether there is.
+    """Create or update the schedule; return whether it exists.
 
-    One that an operator has paused, or given a note, stays so. Repeating it changes nothing, also for several
-    workers at once. Where schedules are forbidden, or Temporal does not answer, that is a warning.
+    A pause or note of an operator stays. It is idempotent, also for several workers at a time. Where
+    schedules are forbidden, or Temporal does not answer, a warning is logged.
     """
     schedule_id = housekeeping_schedule_id(task_queue)
     wanted = housekeeping_schedule(task_queue)
@@ -68,7 +68,7 @@ async def ensure_housekeeping(client: Client, task_queue: str) -> bool:
 
 
 def housekeeping_schedule(task_queue: str) -> Schedule:
-    """Return the schedule of an Everloop whose workflows wait on this queue."""
+    """Return the schedule of an Everloop whose workflows use this queue."""
     return Schedule(
         action=ScheduleActionStartWorkflow(
             HOUSEKEEPING_WORKFLOW_TYPE,
@@ -84,7 +84,7 @@ def housekeeping_schedule(task_queue: str) -> Schedule:
 
 
 def _update(known: ScheduleUpdateInput, wanted: Schedule, made: Payload) -> ScheduleUpdate | None:
-    """Return what is to be changed, None where all is as it should be; `made` is the input as made now."""
+    """Return the necessary change, None if the schedule is current; `made`: the current input."""
     there = known.description.schedule
     is_same_action = (
         isinstance(there.action, ScheduleActionStartWorkflow)
@@ -100,6 +100,6 @@ def _update(known: ScheduleUpdateInput, wanted: Schedule, made: Payload) -> Sche
 
 
 def _has_key_of(made: Payload, action: ScheduleActionStartWorkflow) -> bool:
-    """Whether the input of each run is encrypted as it would be now: an older key may be taken away."""
+    """Return True if the input is encrypted by the current key: an older key may be removed."""
     given = cast("Sequence[Payload]", action.args)
     return [payload.metadata.get(KEY_ID) for payload in given] == [made.metadata.get(KEY_ID)]

@@ -1,4 +1,4 @@
-"""What a run waits for, as Temporal tells it without a worker: calls, sub-agents, steps that nobody takes."""
+"""State of a run as Temporal has it without a worker: pending calls, sub-agents, unserved steps."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,21 +16,21 @@ from temporalio.exceptions import FailureError
 from everloop.runtime.temporal.describe import RunDescription, describe_raw, run_of
 
 REPORTED_PROBLEMS = SearchAttributeKey.for_keyword_list("TemporalReportedProblems")
-"""Set by the server on a run whose steps fail one after the other, and taken off when one succeeds."""
+"""The server sets it on a run whose steps fail repeatedly, and removes it when one succeeds."""
 
 
 class CallState(StrEnum):
-    """What becomes of a call just now."""
+    """State of a pending call."""
 
     SCHEDULED = "scheduled"
-    """It waits for a worker, or for its next attempt."""
+    """Waiting for a worker, or for its next attempt."""
     STARTED = "started"
     PAUSED = "paused"
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Who holds something up, since when and why, as far as they said."""
+    """Author, time and reason of a pause, as far as given."""
 
     at: datetime | None
     by: str
@@ -39,9 +39,9 @@ class Pause:
 
 @dataclass(frozen=True)
 class PendingCall:
-    """An activity that has not ended. `failure` is that of its last attempt, empty if none has failed.
+    """A pending activity. `failure`: of its last attempt, empty without a failed one.
 
-    `due_at` is when it waits, or waited, for a worker. `timeout` is that of one attempt; 0 for none.
+    `due_at`: when it is, or was, scheduled for a worker. `timeout`: of one attempt; 0 for none.
     """
 
     activity_id: str
@@ -59,10 +59,11 @@ class PendingCall:
 
 @dataclass(frozen=True)
 class Inspection:
-    """The newest run of a task. `summary` is what the task was called when it began.
+    """The newest run of a task. `summary`: the title of the task.
 
-    `step_due_at`: since when its next step waits for a worker; None: none does. `is_stepping`: a worker takes
-    one just now. `build`: the only one that may take its steps, as Temporal writes it; empty: any.
+    `step_due_at`: since when its next step waits for a worker; None: no step is due. `is_stepping`: a
+    worker runs one now. `build`: the only build that may run its steps, in Temporal's format; empty:
+    any.
     """
 
     run: RunDescription
@@ -78,15 +79,15 @@ class Inspection:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What the server says of steps that fail one after the other."""
+        """The server's report of repeatedly failing steps."""
         return tuple(sorted(self.run.search_attributes.get(REPORTED_PROBLEMS) or ()))
 
 
 async def inspect(client: Client, task_id: str, *, rpc_timeout: timedelta | None = None) -> Inspection:
-    """Look at the newest run of a task; `rpc_timeout` is for each try.
+    """Inspect the newest run of a task; `rpc_timeout` is per attempt.
 
     Raises:
-        RPCError: Temporal does not know the task, or does not answer.
+        RPCError: Temporal does not have the task, or does not answer.
         ApplicationError, BlobsUnavailableError: a payload cannot be read.
     """
     described = await describe_raw(client, task_id, rpc_timeout=rpc_timeout)
@@ -111,7 +112,7 @@ async def inspect(client: Client, task_id: str, *, rpc_timeout: timedelta | None
 
 
 def build_of(versioning: WorkflowExecutionVersioningInfo) -> str:
-    """Return the build that a run is bound to, `deployment:build`; empty: none."""
+    """Return the build that a run is pinned to, `deployment:build`; empty without one."""
     override = versioning.versioning_override
     if override.HasField("pinned"):
         version = override.pinned.version
@@ -166,5 +167,5 @@ async def _summary(client: Client, described: DescribeWorkflowExecutionResponse)
 
 
 def _at(time: Timestamp) -> datetime | None:
-    """Return a time, None for one that is not set."""
+    """Convert a time; None if it is unset."""
     return time.ToDatetime(UTC) if time.seconds > 0 else None

@@ -1,4 +1,4 @@
-"""Temporal payloads that are too large for history: kept as blobs, with a reference in history."""
+"""Temporal payloads too large for history: stored as blobs, with a reference in history."""
 
 import asyncio
 import dataclasses
@@ -36,7 +36,7 @@ from everloop.workflows.contract.payloads import WirePayloadConverter
 # The end of workflows that cannot go on because a payload in their history is lost.
 
 CALL_TIMEOUT = timedelta(seconds=3)
-"""For each call; the first ones decide within the time of a workflow task (10 s)."""
+"""Timeout per call; the first ones must fit into a workflow task (10 s)."""
 
 _READ_IN_A_REPLAY = frozenset(
     {
@@ -54,27 +54,28 @@ _READ_IN_A_REPLAY = frozenset(
         EventType.EVENT_TYPE_MARKER_RECORDED,
     }
 )
-"""Events whose payloads a workflow reads; those that it sent itself it makes anew."""
+"""Events whose payloads a workflow reads; a replay makes the payloads it sent itself again."""
 
 _log = structlog.get_logger()
 
 
 class MissingPayloads:
-    """What a worker does when a payload is lost for good. Set `client` once it is connected.
+    """Handling of payloads that are lost for good. Set `client` once it is connected.
 
-    The SDK makes the workflow fail if it reads the payload for the first time. In a replay Temporal refuses
-    that end, because history goes on differently, and repeats the workflow task for ever. So a workflow whose
-    workflow task failed before, and which has to read this payload in each replay, is terminated.
+    The SDK fails a workflow that reads the payload for the first time. In a replay Temporal refuses
+    that end, because history continues differently, and retries the workflow task for ever. So a
+    workflow whose workflow task has failed before, and which reads this payload in each replay, is
+    terminated.
     """
 
     def __init__(self) -> None:
         self.client: Client | None = None
 
     async def report(self, workflow_id: str, key: str, reason: str) -> None:
-        """Terminate the workflow that cannot go on without the blob `key`: this one, or its parent.
+        """Terminate the workflow that needs the blob `key`: this one, or its parent.
 
-        The SDK does not say which run reads. It may be an older one, for a query, or the parent, for the
-        result of a child. A failure to do so is logged only: the next workflow task comes here again.
+        The SDK does not say which run reads. It may be an older one, for a query, or the parent, for
+        the result of a child. A failure is logged only: the next workflow task gets here again.
         """
         if not self.client:
             return
@@ -100,7 +101,7 @@ async def _end_if_stuck(client: Client, workflow_id: str, key: str, reason: str)
 
 
 async def _reads(run: WorkflowHandle[object, object], key: bytes) -> bool:
-    """Whether a replay of this run has to read the blob."""
+    """Return True if a replay of this run reads the blob."""
     async for event in run.fetch_history_events(rpc_timeout=CALL_TIMEOUT):
         if event.event_type in _READ_IN_A_REPLAY and key in event.SerializeToString():
             return True
@@ -108,16 +109,16 @@ async def _reads(run: WorkflowHandle[object, object], key: bytes) -> bool:
 
 
 THRESHOLD = 256 * 1024
-"""Bytes of a payload from which on it becomes a blob."""
+"""Minimum size in bytes of payloads that become blobs."""
 
 DRIVER = "everloop-blobs"
-"""Stands in every reference in histories: never rename it."""
+"""Part of every reference in histories: never rename it."""
 
 PAYLOADS = "payloads"
-"""Folder of the folders of tasks."""
+"""Parent folder of the tasks' folders."""
 
 NO_TASK = "none"
-"""Folder of payloads that belong to no workflow, such as those of an activity that was started by itself."""
+"""Folder of payloads without a workflow, such as those of a standalone activity."""
 
 _KEY = "key"
 _LONGEST_WORD = 200
@@ -128,9 +129,9 @@ _ADVICE = (
 
 
 def payload_folder(workflow_id: str) -> str:
-    """Return the folder of all payloads of a task and of its child tasks, whose ids begin with its own and /.
+    """Return the folder of the payloads of a task and its child tasks, whose ids begin with its own and /.
 
-    One folder for all of them, because the history of each names payloads of the others.
+    They share a folder, because the history of each names payloads of the others.
     """
     task = quote(workflow_id.partition("/")[0], safe="").replace(".", "%2E")
     if len(task) > _LONGEST_WORD:
@@ -139,17 +140,17 @@ def payload_folder(workflow_id: str) -> str:
 
 
 class BlobPayloads(StorageDriver):
-    """Keeps each payload as it is on the wire, under a key made of task and content: equal ones are one blob.
+    """Stores each encoded payload under a key of task and content hash: equal ones are one blob.
 
-    A payload that is lost is a failure that is not retryable, of type BLOB_MISSING: trying again would go on
-    for ever. Any other failure of the store is retried by Temporal. `workflow_id` tells for whom it works.
+    A lost payload is a non-retryable failure of type BLOB_MISSING: retries would never end. Temporal
+    retries all other failures of the store. `workflow_id`: the workflow that it serves.
     """
 
     def __init__(self, blobs: Blobs, lost: MissingPayloads | None = None, workflow_id: str = "") -> None:
         self._blobs = blobs
         self._lost = lost
         self._workflow_id = workflow_id
-        """For whom a payload is read; results of activities and children are read as theirs."""
+        """The workflow that reads; results of activities and children count as its own."""
 
     def bound_to(self, workflow_id: str) -> "BlobPayloads":
         """Return the same driver for one workflow and its activities."""
@@ -195,14 +196,14 @@ class BlobPayloads(StorageDriver):
 
 
 MOST_BOUND = 100
-"""Workflows for which a converter is kept."""
+"""Number of workflows with a cached converter."""
 
 
 @dataclass(frozen=True)
 class BlobDataConverter(DataConverter):
-    """Lets drivers know for which workflow they work.
+    """Binds drivers to their workflow.
 
-    The SDK asks for a converter with a context several times for each payload: of each workflow there is one.
+    The SDK requests a converter with a context several times per payload; each workflow has one.
     """
 
     bound: dict[str, DataConverter] = field(
@@ -213,7 +214,7 @@ class BlobDataConverter(DataConverter):
         return self._bound_to(_workflow_of(context))
 
     def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
-        """Take the SDK's other word for whom a payload is stored, which would be one more copy."""
+        """Ignore the SDK's second notification of the workflow, which would cost one more copy."""
         target = store_ctx.target
         if isinstance(target, StorageDriverWorkflowInfo) and target.id:
             return self._bound_to(target.id)
@@ -242,11 +243,11 @@ def _workflow_of(context: SerializationContext) -> str:
 def data_converter(
     blobs: Blobs | None, lost: MissingPayloads | None = None, cipher: Cipher = NO_CIPHER
 ) -> DataConverter:
-    """Return how we write and read payloads; without `blobs` large ones stay in history.
+    """Return the converter of all payloads; without `blobs` large ones stay in history.
 
-    Whoever reads a history, a Replayer too, needs the store that its large payloads are in, and the keys
-    that it was encrypted with. A worker gives `lost`, which ends workflows that cannot go on. Payloads are
-    encrypted before they become blobs, the references to these are not.
+    A reader of histories, a Replayer too, needs the same blob store and encryption keys. A worker
+    passes `lost`, which ends workflows that cannot continue. Payloads are encrypted before they become
+    blobs, references are not.
     """
     storage = (
         ExternalStorage([BlobPayloads(blobs, lost)], payload_size_threshold=THRESHOLD) if blobs else None
