@@ -17,7 +17,7 @@ from everloop.agents.peer.errors import PeerError
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
-from everloop.workflows.contract.parts import filename_problem, media_type_problem, url_problem
+from everloop.workflows.contract.parts import essence, filename_problem, media_type_problem, url_problem
 
 # What is said to a peer and what it says, part by part.
 
@@ -43,7 +43,7 @@ def joined(parts: Iterable[pb.Part]) -> list[pb.Part]:
     whole: list[pb.Part] = []
     for part in parts:
         if whole and _is_plain(part) and _is_plain(whole[-1]):
-            whole[-1] = pb.Part(text=whole[-1].text + part.text)
+            whole[-1] = pb.Part(text=whole[-1].text + part.text, media_type=whole[-1].media_type)
         else:
             whole.append(part)
     return whole
@@ -101,7 +101,8 @@ def _stored(content: bytes, kind: str, media_type: str, filename: str) -> pb.Par
 
 
 def _is_plain(part: pb.Part) -> bool:
-    return part == pb.Part(text=part.text)
+    is_text = essence(part.media_type) in {"", "text/plain"}
+    return is_text and part == pb.Part(text=part.text, media_type=part.media_type)
 
 
 def _with_integers(value: JsonValue) -> JsonValue:

@@ -22,7 +22,14 @@ from google.protobuf.json_format import ParseError
 from opentelemetry import propagate
 
 from everloop.agents.peer.definition import Peer
-from everloop.agents.peer.errors import PeerAwayError, PeerError, PeerRefusedError, peer_error
+from everloop.agents.peer.errors import (
+    PeerAwayError,
+    PeerError,
+    PeerRefusedError,
+    PeerUnableError,
+    peer_error,
+    problem_of,
+)
 from everloop.runtime.outbound.backend import OutboundBackend
 from everloop.runtime.outbound.policy import WebhookPolicy
 from everloop.runtime.outbound.responses import UNCOMPRESSED, bounding
@@ -41,6 +48,7 @@ SILENCE = 60.0
 client_factory.CompatGrpcTransport = CompatGrpcTransport  # pyright: ignore[reportPrivateImportUsage] -- as above
 
 _BINDINGS = [TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON, TransportProtocol.GRPC]
+_VERSIONS = ("1.", "0.3")
 _KEEPALIVE = [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 20_000)]
 
 
@@ -79,6 +87,19 @@ class Connection:
 
     async def send(self, request: pb.SendMessageRequest) -> AsyncGenerator[pb.StreamResponse]:
         """Send a message and yield what comes of it; of a peer that does not stream, one answer."""
+        try:
+            async for response in self._sent(request):
+                yield response
+        except PeerUnableError:
+            card = await self._current_card()
+            if not card.capabilities.streaming:
+                raise
+            # It has taken nothing; its card says more than it can.
+            card.capabilities.streaming, self._client = False, None
+            async for response in self._sent(request):
+                yield response
+
+    async def _sent(self, request: pb.SendMessageRequest) -> AsyncGenerator[pb.StreamResponse]:
         client = await self._connected()
         seconds = None if await self.streams() else self._peer.timeout.total_seconds()
         # Whoever de-duplicates by this header need not look into the message.
@@ -122,9 +143,7 @@ class Connection:
     async def _connected(self) -> Client:
         if self._client is None:
             card = await self._current_card()
-            offered = [one for one in card.supported_interfaces if one.protocol_binding in _BINDINGS]
-            if not offered:
-                raise PeerRefusedError("its card offers no binding of A2A 1.0 or 0.3 that we speak")
+            offered = _spoken(card)
             trusted = [one for one in offered if self._is_trusted(one.url)]
             self._client = await self._connect(card, trusted, self._http)
             if self._client is None:
@@ -186,7 +205,9 @@ class Connection:
             if isinstance(problem, PeerAwayError):
                 problem.is_unsent = True
             raise problem from None
-        except (ValueError, ParseError):
+        except ParseError as error:
+            raise PeerRefusedError(f"its card is no A2A ({problem_of(error)})") from None
+        except ValueError:
             raise PeerRefusedError("there is no agent card at this address") from None
 
     def _channel(self, url: str) -> grpc.aio.Channel:
@@ -230,6 +251,29 @@ def _http_client(policy: WebhookPolicy | None = None) -> httpx.AsyncClient:
         headers=UNCOMPRESSED,
         event_hooks={"response": [bounding(PeerRefusedError)]},
     )
+
+
+def _spoken(card: pb.AgentCard) -> list[pb.AgentInterface]:
+    """Return the interfaces that we speak.
+
+    Raises:
+        PeerRefusedError: there is none, or the card requires an extension; we know none that could be.
+    """
+    required = [each.uri for each in card.capabilities.extensions if each.required]
+    if required:
+        raise PeerRefusedError(
+            f"its card requires the extension {required[0]!r}, which this agent does not know"
+        )
+    known = [one for one in card.supported_interfaces if one.protocol_binding in _BINDINGS]
+    offered = [one for one in known if one.protocol_version.startswith(_VERSIONS)]
+    if not offered:
+        versions = ", ".join(dict.fromkeys(one.protocol_version for one in known))
+        raise PeerRefusedError(
+            f"its card offers A2A {versions}, and this agent speaks 1.0 and 0.3"
+            if versions
+            else "its card offers no binding that this agent speaks: JSONRPC, HTTP+JSON or GRPC"
+        )
+    return offered
 
 
 def _origin(url: str) -> tuple[str, str]:

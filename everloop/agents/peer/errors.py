@@ -9,6 +9,7 @@ PeerError
 └── PeerTaskError            its task came to nothing: failed, rejected or canceled
 """
 
+import re
 from datetime import UTC, datetime
 
 import grpc
@@ -16,6 +17,8 @@ import httpx
 import structlog
 from a2a.client.errors import A2AClientError, A2AClientTimeoutError
 from a2a.utils.errors import A2AError, MethodNotFoundError, TaskNotFoundError, UnsupportedOperationError
+from google.protobuf.json_format import ParseError
+from pydantic import ValidationError
 
 from everloop.runtime.outbound.policy import retry_after
 
@@ -27,6 +30,7 @@ LONGEST_EXCERPT = 1_000
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _HOPELESS = (httpx.UnsupportedProtocol, httpx.TooManyRedirects, httpx.DecodingError, httpx.LocalProtocolError)
 _NOT_NOW = frozenset({408, 425, 429})
+_NOT_IMPLEMENTED = 501
 _UNTOUCHED = frozenset({429, 503})
 
 _Code = grpc.StatusCode
@@ -103,7 +107,33 @@ def _of_answer(error: Exception) -> PeerError:
     if isinstance(error, A2AClientTimeoutError):
         return PeerAwayError("it took too long to answer")
     _log.info("a peer's answer cannot be read", error_type=type(error).__name__, error=excerpt(str(error)))
-    return PeerRefusedError("what it answers is no A2A")
+    problem = problem_of(error)
+    return PeerRefusedError(
+        f"what it answers is no A2A ({problem})" if problem else "what it answers is no A2A"
+    )
+
+
+_IN_FIELD = re.compile(r"Failed to parse (\w+) field: ")
+_AT_FIELD = re.compile(r" at \w+\.([\w.\[\]]+?)\.*$")
+"""How protobuf says where something is wrong: fields from the outermost on, as a rule with a path behind."""
+
+
+def problem_of(error: Exception) -> str:
+    """Return which field is wrong, and what was expected there, as far as the client says."""
+    match error:
+        case ParseError():
+            text = excerpt(str(error).partition("\n")[0])
+            at = _AT_FIELD.search(text)
+            field = at[1] if at else ".".join(_IN_FIELD.findall(text))
+            problem = _AT_FIELD.sub("", _IN_FIELD.sub("", text)).rstrip(".")
+            return f"{field}: {problem}" if field else problem
+        case ValidationError():
+            first = error.errors(include_url=False, include_input=False)[0]
+            return excerpt(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        case A2AClientError():
+            return excerpt(str(error))
+        case _:
+            return ""
 
 
 def _of_protocol(error: A2AError) -> PeerError:
@@ -119,6 +149,8 @@ def _of_status(response: httpx.Response) -> PeerError:
     status, text = response.status_code, f"HTTP {response.status_code}{_said(response)}"
     if status in {401, 403}:
         return PeerCredentialsError(text)
+    if status == _NOT_IMPLEMENTED:
+        return PeerUnableError(text)
     if response.is_server_error or status in _NOT_NOW:
         wait = retry_after(response.headers, datetime.now(UTC))
         seconds = wait.total_seconds() if wait else 0

@@ -285,11 +285,14 @@ class PeerTask:
         retrying = self._retrying(retry_if_exception_type(PeerAwayError))
         try:
             return await retrying(self._connection.get_task, self.kept.task, HISTORY)
-        except PeerForgotError:
-            if self._seen.status.state in OVER:  # it forgets what is over
+        except PeerRefusedError as refusal:
+            # It forgets what is over, or cannot tell of tasks at all: then what it has streamed is the task.
+            if self._seen.status.state in OVER | ASKING:
                 self._seen.id = self.kept.task
                 return self._seen
-            raise PeerRefusedError("it does not know its task any more; ask it again") from None
+            if isinstance(refusal, PeerForgotError):
+                raise PeerRefusedError("it does not know its task any more; ask it again") from None
+            raise
 
     async def _subscribe(self) -> bool:
         """Hear of the task as long as the connection lasts; return whether it has stopped."""

@@ -90,7 +90,8 @@ async def test_a_stream_without_ids_goes_on_all_the_same() -> None:
 async def test_where_nobody_may_subscribe_the_task_is_read() -> None:
     """Until it has ended, or asks."""
     async with running_peer() as peer, Client(peer.url) as client:
-        peer.subscribes, peer.cut = False, 2
+        peer.lacks.add("SubscribeToTask")
+        peer.cut = 2
         sending = asyncio.create_task(client.send("wait on"))
         await peer.until_called("GetTask", 2)
         peer.gate.set()

@@ -55,7 +55,8 @@ async def test_a_stream_that_breaks_is_taken_up_again(remote: RemoteAgent) -> No
 async def test_without_subscriptions_the_task_is_polled(remote: RemoteAgent) -> None:
     """A peer that refuses to be subscribed to is asked for the task, again and again."""
     rig = PeerRig(ann(remote))
-    remote.subscribes, remote.cut = False, 2
+    remote.lacks.add("SubscribeToTask")
+    remote.cut = 2
     attempt = await rig.begin(remote)
     await remote.until_called(remote.subscribe_method)
     await remote.until_called(remote.get_method, remote.methods.count(remote.get_method) + 2)

@@ -79,6 +79,64 @@ async def test_an_agent_of_any_version_answers(version: str, binding: str, *, st
     assert greeted == "Hello, Bob!\n\n(context: c)"
 
 
+@each_way
+async def test_an_answer_in_pieces_is_one_text(version: str, binding: str) -> None:
+    """Servers of the SDK for JavaScript name the type of each piece."""
+    async with running_peer(version=version, binding=binding) as remote:
+        answer = await PeerRig(ann(remote)).run("write js, echo:, hello")
+    assert answer.startswith("js echo: hello\n\n(context: ")
+
+
+@each_way
+async def test_an_agent_without_get_task_is_followed_by_its_stream(version: str, binding: str) -> None:
+    """The answer was streamed, and so was the question."""
+    async with running_peer(version=version, binding=binding) as remote:
+        remote.lacks.add("GetTask")
+        answer = await PeerRig(ann(remote)).run("write all,of,it")
+        question = await PeerRig(ann(remote)).ask("ask once")
+        refused = await PeerRig(ann(remote)).fail("reject too much")
+    assert answer.startswith("allofit\n\n(context: ")
+    assert question.text == "Which one?"
+    assert "refused the task: too much" in refused
+
+
+@pytest.mark.parametrize(
+    ("version", "binding"),
+    # The SDK's own server of 0.3 breaks the connection over HTTP+JSON.
+    [("0.3", "JSONRPC"), ("0.3", "GRPC"), *(("1.0", binding) for binding in BINDINGS)],
+)
+async def test_an_agent_that_does_not_stream_after_all_is_sent_a_message(version: str, binding: str) -> None:
+    """Its card says that it does; it has taken nothing when it refuses the stream."""
+    async with running_peer(version=version, binding=binding) as remote:
+        remote.lacks.add("SendStreamingMessage")
+        rig = PeerRig(ann(remote))
+        attempt = await rig.begin(remote)
+        remote.gate.set()
+        answer, again = await attempt, await rig.run("greet Bob")
+    assert answer.startswith("done 1\n\n(context: ")
+    assert again.startswith("done 1")
+    assert len(remote.message_ids) == 1
+
+
+async def test_a_card_that_asks_too_much_is_refused_by_name(remote: RemoteAgent) -> None:
+    """The versions that it has, the extension that it requires, the field that is wrong; nothing is sent."""
+    extension = remote.card.capabilities.extensions.add(uri="https://pay.example/v1", required=True)
+    required = await PeerRig(ann(remote)).fail("say hi")
+    extension.required = False
+    remote.card.supported_interfaces[0].protocol_version = "2.0"
+    too_new = await PeerRig(ann(remote)).fail("say hi")
+    remote.card.supported_interfaces[0].protocol_version = "1.0.2"
+    remote.nonsense = {"capabilities": {"streaming": "yes"}}
+    unreadable = await PeerRig(ann(remote)).fail("say hi")
+    remote.nonsense = None
+    answer = await PeerRig(ann(remote)).run("say hi")
+    assert "requires the extension 'https://pay.example/v1'" in required
+    assert "A2A 2.0, and this agent speaks 1.0 and 0.3" in too_new
+    assert "its card is no A2A (capabilities.streaming: " in unreadable
+    assert answer.startswith("hi\n")
+    assert len(remote.messages) == 1
+
+
 @pytest.mark.parametrize("first", ["everloop.gateway.app", "tests.support.servers.peer_server"])
 async def test_a_process_that_serves_0_3_also_speaks_it(redis_url: str, first: str) -> None:
     """Over gRPC, whatever of the SDK it has imported before its client."""

@@ -22,7 +22,8 @@ class RemoteAgent:
 
     `gate` lets "wait" go on. `cut` is after how many events the next stream is cut off (None: none is),
     `refusals` are the HTTP statuses that the next calls come to, each with `retry_after` as its header.
-    `wants` is the token that calls need, `refuses` a text that no message may have. `hosts` are those that
+    `wants` is the token that calls need, `refuses` a text that no message may have. `lacks` are operations
+    that it does not have, whatever its card says. `nonsense` is served as its card. `hosts` are those that
     the card may name besides its own.
     """
 
@@ -37,7 +38,8 @@ class RemoteAgent:
     retry_after: str = "0"
     wants: str = ""
     refuses: str = ""
-    subscribes: bool = True
+    lacks: set[str] = field(default_factory=set[str])
+    nonsense: object = None
     cards: int = 0
     url: str = ""
     card: pb.AgentCard = field(default_factory=pb.AgentCard)
@@ -120,7 +122,7 @@ class Colleague(AgentExecutor):
             case "reject":
                 await updater.reject(_says(updater, rest))
             case "write":
-                await self._write(updater)
+                await (self._spell(updater, rest) if rest else self._write(updater))
             case "say":
                 await updater.complete(_says(updater, rest))
             case _:
@@ -147,6 +149,12 @@ class Colleague(AgentExecutor):
             await updater.requires_input(_says(updater, "Which one?"))
             return
         await updater.add_artifact([pb.Part(text=f"took {said}")], artifact_id="response")
+        await updater.complete()
+
+    async def _spell(self, updater: TaskUpdater, rest: str) -> None:
+        for number, piece in enumerate(rest.split(",")):
+            part = pb.Part(text=piece, media_type="text/plain")
+            await updater.add_artifact([part], artifact_id="response", append=number > 0)
         await updater.complete()
 
     async def _write(self, updater: TaskUpdater) -> None:

@@ -22,7 +22,7 @@ from a2a.types import a2a_pb2_grpc
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,7 +35,7 @@ _Method: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
 class Handler(DefaultRequestHandler):
-    """The SDK's own handler; a test may take subscriptions away from it."""
+    """The SDK's own handler; a test may take operations away from it."""
 
     def __init__(self, remote: RemoteAgent, card: pb.AgentCard) -> None:
         super().__init__(Colleague(remote), InMemoryTaskStore(), card)
@@ -45,6 +45,7 @@ class Handler(DefaultRequestHandler):
     def on_message_send_stream(
         self, params: pb.SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
+        self._refuse("SendStreamingMessage")
         if self._remote.refuses and params.message.parts[0].text == self._remote.refuses:
             raise InvalidParamsError(f"{self._remote.refuses} is no answer")
         return cast("AsyncGenerator[Event]", super().on_message_send_stream(params, context))
@@ -52,10 +53,18 @@ class Handler(DefaultRequestHandler):
     def on_subscribe_to_task(
         self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
-        if not self._remote.subscribes:
-            raise UnsupportedOperationError
+        self._refuse("SubscribeToTask")
         # A decorator of the SDK hides the type.
         return cast("AsyncGenerator[Event]", super().on_subscribe_to_task(params, context))
+
+    async def on_get_task(self, params: pb.GetTaskRequest, context: ServerCallContext) -> pb.Task | None:
+        self._refuse("GetTask")
+        # As above.
+        return await cast("Awaitable[pb.Task | None]", super().on_get_task(params, context))
+
+    def _refuse(self, operation: str) -> None:
+        if operation in self._remote.lacks:
+            raise UnsupportedOperationError
 
 
 class _CutError(Exception):
@@ -74,7 +83,9 @@ class _Gate:
         body = await request.body()
         if request.url.path.startswith("/.well-known"):
             self._remote.cards += 1
-            await self._inner(scope, receive, send)
+            nonsense = self._remote.nonsense
+            card = self._inner if nonsense is None else JSONResponse(nonsense)
+            await card(scope, receive, send)
             return
         method = json.loads(body)["method"] if request.url.path == "/" else request.url.path
         await self._remote.hear(method, dict(request.headers))

@@ -1,9 +1,15 @@
 """What exceptions of the A2A client mean to a call."""
 
+from typing import Any
+
 import httpx
 import pytest
 from a2a.client.errors import A2AClientError
+from a2a.compat.v0_3.types import Task
+from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InternalError, InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
+from google.protobuf.json_format import ParseDict, ParseError
+from pydantic import ValidationError
 
 from everloop.agents.peer.errors import (
     PeerAwayError,
@@ -31,6 +37,18 @@ def _status(status: int, **answer: str | dict[str, str]) -> A2AClientError:
     return _caused(httpx.HTTPStatusError("", request=_REQUEST, response=response))
 
 
+def _unreadable(answer: dict[str, Any]) -> Exception:
+    with pytest.raises(ParseError) as raised:
+        ParseDict(answer, pb.StreamResponse(), ignore_unknown_fields=True)
+    return raised.value
+
+
+def _unreadable_of_0_3(answer: dict[str, Any]) -> Exception:
+    with pytest.raises(ValidationError) as raised:
+        Task.model_validate({"kind": "task", "status": {"state": "working"}, **answer})
+    return raised.value
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "text"),
     [
@@ -41,6 +59,21 @@ def _status(status: int, **answer: str | dict[str, str]) -> A2AClientError:
         (_caused(httpx.ReadTimeout("")), PeerAwayError, "too long"),
         (A2AClientError("JSON Decode Error"), PeerRefusedError, "no A2A"),
         (KeyError("result"), PeerRefusedError, "no A2A"),
+        (_unreadable({"task": {"id": 5}}), PeerRefusedError, "no A2A (id: expected string"),
+        (
+            _unreadable({"task": {"artifacts": [{"parts": [{"text": 3}]}]}}),
+            PeerRefusedError,
+            "no A2A (artifacts.parts.text: expected string",
+        ),
+        (
+            _unreadable({"task": {"status": {"timestamp": "now"}}}),
+            PeerRefusedError,
+            "no A2A (task.status.timestamp: Failed",
+        ),
+        (_unreadable_of_0_3({"id": "t"}), PeerRefusedError, "no A2A (contextId: Field required)"),
+        (_unreadable_of_0_3({"contextId": "c"}), PeerRefusedError, "no A2A (id: Field required)"),
+        (A2AClientError("it has no 'result'"), PeerRefusedError, "no A2A (it has no 'result')"),
+        (_status(501), PeerUnableError, "HTTP 501"),
         (TaskNotFoundError(), PeerForgotError, "Task not found"),
         (UnsupportedOperationError(), PeerUnableError, "not supported"),
         (InvalidParamsError("choose blue"), PeerRefusedError, "choose blue"),
