@@ -40,7 +40,14 @@ from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.models.catalogue import Catalogue, ModelsSettings
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
-from everloop.runtime.settings import StartError, allow_files, explain, hide_environment, report_unknown
+from everloop.runtime.settings import (
+    StartError,
+    allow_files,
+    check_environment,
+    explain,
+    hide_environment,
+    report_unknown,
+)
 from everloop.runtime.telemetry.logs import exception_fields
 from everloop.runtime.telemetry.settings import TelemetrySettings
 from everloop.runtime.telemetry.setup import configure_logs, configure_telemetry
@@ -347,6 +354,7 @@ def work(given: WorkerArguments) -> int:
     if not given.is_child:
         report_unknown("worker")
     try:
+        check_environment()
         if given.processes > 1:
             return uvloop.run(_run_processes(given))
         run_loop(run(load_agents(AgentSettings().agents), given.queues))

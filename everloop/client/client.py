@@ -12,7 +12,7 @@ from a2a.types import AgentCard
 from a2a.types import a2a_pb2 as pb
 
 from everloop.client.artifacts import ArtifactCalls
-from everloop.client.connection import Connection, Credentials, Token, addresses, http_client, origin_of
+from everloop.client.connection import Connection, addresses
 from everloop.client.content import QUESTION, Content, Files, Json, Part, data_part, message_of, parts_of
 from everloop.client.errors import InvalidError
 from everloop.client.events import Done, Event, Result, TaskState, WaitTimeoutError
@@ -24,6 +24,7 @@ from everloop.client.extension.schedules import ScheduleCalls
 from everloop.client.extension.stored import StoredCalls
 from everloop.client.fold import TaskFold, result_of
 from everloop.client.follow import HISTORY, Following
+from everloop.client.http import Credentials, Token, http_client, origin_of
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,8 @@
-"""The way to an agent: HTTP with credentials, its card, A2A's calls, and streams that tell their ids."""
+"""The way to an agent: its card, A2A's calls, and streams that tell their ids."""
 
 import asyncio
-import ssl
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from functools import cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -32,7 +29,8 @@ from everloop.client.errors import (
     translate_errors,
 )
 from everloop.client.fold import EVENTS_EXTENSION
-from everloop.client.transport import CONNECT_TIMEOUT, EVENT_ID, IdentifyingTransport
+from everloop.client.http import Credentials, origin_of
+from everloop.client.transport import EVENT_ID, IdentifyingTransport
 
 HTTP_EXTENSION = "https://everloop.dev/extensions/http/v1"
 """What an Everloop serves beside A2A; `base` in its parameters is where."""
@@ -45,9 +43,6 @@ PAGE = 50
 UNSTREAMED = 600.0
 """Seconds in which a server that does not stream answers a message, at once or when it is done."""
 
-THIS_MACHINE = ("all://127.0.0.1", "all://localhost", "all://[::1]")
-"""What is reached without the proxies of the environment: they are for the world outside."""
-
 _BINDINGS = (TransportProtocol.JSONRPC.value, TransportProtocol.HTTP_JSON.value)
 
 Query = Mapping[str, str | int]
@@ -55,36 +50,6 @@ Query = Mapping[str, str | int]
 
 Responses = AsyncGenerator[tuple[pb.StreamResponse, str]]
 """What a server streams, each with the id of its event."""
-
-Token = str | Callable[[], str]
-"""A bearer token, or what returns the one that is good now."""
-
-
-class Credentials(httpx.Auth):
-    """Shows who calls, to the server that was named and to nobody else."""
-
-    def __init__(self, origin: str, *, api_key: str, token: Token, hosts: Sequence[str]) -> None:
-        self.header = "X-API-Key"
-        self._origin = origin
-        self._api_key = api_key
-        self._token = token
-        self._hosts = frozenset(hosts)
-
-    def __bool__(self) -> bool:
-        return bool(self._api_key or self._token)
-
-    def trusts(self, url: str) -> bool:
-        """Whether the credentials may be sent to an address."""
-        return origin_of(url) == self._origin or (urlsplit(url).hostname or "") in self._hosts
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
-        if self.trusts(str(request.url)):
-            if self._api_key:
-                request.headers[self.header] = self._api_key
-            if self._token:
-                token = self._token if isinstance(self._token, str) else self._token()
-                request.headers["Authorization"] = f"Bearer {token.strip().removeprefix('Bearer ')}"
-        yield request
 
 
 class Connection:
@@ -249,7 +214,11 @@ class Connection:
         given = {name: value for name, value in (query or {}).items() if value != ""}
         with translate_errors(self._base):
             headers = {"Idempotency-Key": key} if key else {}
-            response = await self.http.request(method, url, params=given, json=body, headers=headers)
+            try:
+                request = self.http.build_request(method, url, params=given, json=body, headers=headers)
+            except (TypeError, ValueError) as error:
+                raise InvalidError(f"what was given cannot be sent as JSON: {error}") from None
+            response = await self.http.send(request)
             await check_success(response)
             try:
                 return response.json() if response.content else {}
@@ -357,50 +326,5 @@ def addresses(url: str, agent: str | None) -> tuple[str, str, str]:
     )
 
 
-def http_client(
-    credentials: Credentials,
-    *,
-    cert: tuple[str | Path, str | Path] | None,
-    ca: str | Path | None,
-    headers: Mapping[str, str],
-    timeout: float,
-) -> httpx.AsyncClient:
-    """Return the HTTP client.
-
-    Raises:
-        InvalidError: a certificate cannot be read.
-    """
-    try:
-        context = _own_tls(cert, ca) if cert or ca else _tls()
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidError(f"cert= or ca= cannot be used: {error}; give paths of PEM files") from None
-    return httpx.AsyncClient(
-        auth=credentials,
-        verify=context,
-        headers={"A2A-Version": "1.0", "A2A-Extensions": EVENTS_EXTENSION, **headers},
-        timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
-        mounts=dict.fromkeys(THIS_MACHINE),
-    )
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    """Return the certificates that the system trusts; to load them takes longer than most calls."""
-    return httpx.create_ssl_context()
-
-
-def _own_tls(cert: tuple[str | Path, str | Path] | None, ca: str | Path | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(ca)) if ca else httpx.create_ssl_context()
-    if cert:
-        context.load_cert_chain(str(cert[0]), str(cert[1]))
-    return context
-
-
 def _is_everloop(card: pb.AgentCard) -> bool:
     return any(each.uri == EVENTS_EXTENSION for each in card.capabilities.extensions)
-
-
-def origin_of(url: str) -> str:
-    """Return scheme, host and port of an address."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"

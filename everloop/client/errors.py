@@ -138,6 +138,7 @@ CERTIFICATE_REQUIRED = "CERTIFICATE_REQUIRED"
 GIVE_CERTIFICATE = "give cert="
 MAY_DEMAND_CERTIFICATE = f"if it demands a client certificate, {GIVE_CERTIFICATE}"
 TRUST_CERTIFICATE = "if it is the right one, give ca= with the certificates to trust"
+NO_HEADER = "no header can have this value; look for line breaks and odd letters in the key or token"
 IS_IT_RUNNING = "is the gateway running, and is this its address?"
 
 _WAIT = 1.0
@@ -239,9 +240,7 @@ def _lost(error: httpx.RequestError | ssl.SSLError, url: str) -> ClientError:
     if "certificate" in alert or alert == "unknown ca":
         return _certificate_error(url, alert)
     if isinstance(error, httpx.LocalProtocolError):
-        return InvalidError(
-            f"{url} cannot be asked: no header can have this value; look for line breaks in the key or token"
-        )
+        return InvalidError(f"{url} cannot be asked: {NO_HEADER}")
     if isinstance(failed, ssl.SSLCertVerificationError):
         said = failed.verify_message.rstrip(".")
         text = f"the certificate of the server at {url} is not trusted ({said})"

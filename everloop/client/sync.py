@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from everloop.client.client import Client
-from everloop.client.connection import Token
+from everloop.client.http import Token
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -26,7 +26,7 @@ from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import make_push
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
-from everloop.runtime.settings import StartError, allow_files, explain, report_unknown
+from everloop.runtime.settings import StartError, allow_files, check_environment, explain, report_unknown
 from everloop.runtime.telemetry.setup import configure_telemetry
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.stores.artifacts.schedule_files import make_schedule_files
@@ -171,6 +171,7 @@ def main(listener: socket.socket | None = None) -> int:
     """Run a gateway and return the exit code of the process; what stops it at start is one line."""
     report_unknown("gateway")
     try:
+        check_environment()
         uvloop.run(run(GatewaySettings(), load_agents(AgentSettings().agents), listener))
     except (AgentError, StartError) as error:
         sys.stderr.write(f"gateway: {error}\n")

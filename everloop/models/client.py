@@ -15,6 +15,7 @@ import orjson
 from everloop.models.catalogue import Provider
 from everloop.models.failures import Failures
 from everloop.models.interface import SILENCE, Delta, Model, ModelRequest
+from everloop.runtime.outbound.policy import is_loopback
 from everloop.runtime.outbound.responses import UNCOMPRESSED, AnswerTooLargeError, bounding
 from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.settings import ModelSettings
@@ -46,7 +47,14 @@ def make_client(provider: Provider) -> httpx2.AsyncClient:
         limits=_POOL,
         event_hooks={"response": [bounding(total=MAX_STREAM)]},
         follow_redirects=False,  # keys in other headers than Authorization would go along
+        mounts=_reached_directly(provider.base_url),
     )
+
+
+def _reached_directly(url: str) -> dict[str, None]:
+    """Return what keeps the proxies of the environment from a server on this machine."""
+    address = httpx2.URL(url)
+    return {f"all://{address.netloc.decode()}": None} if is_loopback(address.host) else {}
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import structlog
 from pydantic import BeforeValidator, ValidationError
@@ -98,6 +99,49 @@ def _line(field: str, problem: str) -> str:
 
 class StartError(Exception):
     """A process cannot start as it is set up; the message is one line that says what to change."""
+
+
+_PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
+_PROXY_SCHEMES = {"http", "https", "socks5", "socks5h"}
+
+
+def check_environment() -> None:
+    """See that libraries can use what they read of the environment: they fail late, and name no variable.
+
+    Raises:
+        StartError: they cannot. No value is shown that may hold a password.
+    """
+    for name, value in os.environ.items():
+        if name.startswith(PREFIX) and not is_utf8(value):
+            raise StartError(f"{name} is not in UTF-8; write it in UTF-8")
+        if name.lower() in _PROXIES and value and not _is_proxy(value):
+            raise StartError(
+                f"{name.upper()} is no address of a proxy; expected http://, https:// or socks5:// with a "
+                "host and a port; correct or unset it"
+            )
+    if certificates := os.environ.get("SSL_CERT_FILE"):
+        import ssl  # noqa: PLC0415 -- for who has own certificates
+
+        try:
+            ssl.create_default_context(cafile=certificates)
+        except OSError as error:  # of TLS, too
+            raise StartError(
+                f"SSL_CERT_FILE names {certificates}, which cannot be used ({error.strerror or error}); "
+                "correct or unset it"
+            ) from None
+
+
+def _is_proxy(address: str) -> bool:
+    try:
+        parts = urlsplit(address if "://" in address else f"http://{address}")
+        return parts.scheme in _PROXY_SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the port
+        return False
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text of the environment was in UTF-8: Python puts others in place of other bytes."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 # What keeps other processes of the same machine from what this one knows.

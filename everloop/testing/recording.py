@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from everloop.client.http import HttpClient
 from everloop.models.catalogue import Catalogue, Provider
 from everloop.testing.errors import ScriptError
 from everloop.testing.model import StandIn, served
@@ -97,7 +98,7 @@ class Recording(StandIn):
             Tape(everloop=FORMAT, model=catalogue.default_model),
             catalogue.providers,
         )
-        async with httpx.AsyncClient(timeout=SILENCE) as client:
+        async with HttpClient(timeout=SILENCE) as client:
 
             async def record(request: Request) -> Response:
                 return await self._record(request, client)

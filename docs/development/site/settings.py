@@ -39,7 +39,8 @@ Where a stack runs in the directory, these ask its servers, whatever `.env` says
 You need few of them: see the first table. The others have defaults that fit most deployments. Give all
 processes the same values.
 
-- A wrong value ends the process. The message names the variable, and says what was expected.
+- A wrong value ends the process. The message names the variable, and says what was expected. That holds for
+  `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `SSL_CERT_FILE`, too, which libraries read.
 - An empty variable counts as not set.
 - A variable of what is not chosen is refused: `EVERLOOP_S3_BUCKET` without `EVERLOOP_BLOBS=s3`, for one.
 - A namespace that Temporal does not have ends the process.

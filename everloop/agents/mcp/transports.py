@@ -270,7 +270,7 @@ async def _transport(
     What it writes to its standard error goes to that of this process, whatever was put in its place.
 
     Raises:
-        McpUnavailableError: there is no such command.
+        McpUnavailableError: there is no such command, or no client can be made.
     """
     if definition.command:
         stderr = sys.__stderr__ or sys.stderr
@@ -278,9 +278,19 @@ async def _transport(
             yield WatchedStream(read, on_end), write
         return
     async with (
-        FaultClient(headers) as client,
+        _http_client(definition, headers) as client,
         streamable_http_client(
             definition.url, http_client=client, max_sse_event_size=LARGEST_EVENT
         ) as streams,
     ):
         yield streams
+
+
+def _http_client(definition: McpDefinition, headers: Mapping[str, str]) -> FaultClient:
+    try:
+        return FaultClient(headers)
+    except OSError as error:
+        raise McpUnavailableError(
+            f"the MCP server {definition.label!r} cannot be asked: SSL_CERT_FILE or SSL_CERT_DIR names "
+            f"certificates that cannot be read ({error.strerror}); correct or unset it"
+        ) from None

@@ -1,10 +1,8 @@
 """The way to a peer: its card, and the A2A client that its card asks for."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
-from functools import cache
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -30,6 +28,7 @@ from everloop.agents.peer.errors import (
     peer_error,
     problem_of,
 )
+from everloop.client.http import HttpClient, system_tls
 from everloop.runtime.outbound.backend import OutboundBackend
 from everloop.runtime.outbound.policy import WebhookPolicy
 from everloop.runtime.outbound.responses import UNCOMPRESSED, bounding
@@ -240,13 +239,13 @@ def _http_client(policy: WebhookPolicy | None = None) -> httpx.AsyncClient:
     """Return a client that reads bounded answers; with a policy, one that connects to what that lets it."""
     transport = None
     if policy:
-        transport = httpx.AsyncHTTPTransport(verify=_tls())
+        transport = httpx.AsyncHTTPTransport(verify=system_tls())
         # httpx has no argument for it.
         backend = OutboundBackend(policy, is_plain=False)
-        transport._pool = httpcore.AsyncConnectionPool(ssl_context=_tls(), network_backend=backend)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- as above
-    return httpx.AsyncClient(
+        transport._pool = httpcore.AsyncConnectionPool(ssl_context=system_tls(), network_backend=backend)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- as above
+    return HttpClient(
         timeout=httpx.Timeout(SILENCE, connect=10),
-        verify=_tls(),
+        verify=system_tls(),
         transport=transport,
         headers=UNCOMPRESSED,
         event_hooks={"response": [bounding(PeerRefusedError)]},
@@ -279,9 +278,3 @@ def _spoken(card: pb.AgentCard) -> list[pb.AgentInterface]:
 def _origin(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     return parts.scheme, parts.netloc
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    """Return the certificates that we trust; to load them takes longer than most calls."""
-    return httpx.create_ssl_context()

@@ -19,9 +19,10 @@ from everloop.cli.doctor.servers import clock_finding
 from everloop.cli.output import CommandError
 from everloop.cli.servers import ENV, HOW_TO_INSTALL, LOOPBACK, check_local_servers
 from everloop.client import ClientError
+from everloop.client.http import HttpClient
 from everloop.models.catalogue import Catalogue, ModelsSettings, Provider
 from everloop.models.client import make_client
-from everloop.runtime.settings import StartError, unknown_settings
+from everloop.runtime.settings import StartError, check_environment, unknown_settings
 from everloop.version import __version__
 
 LIBRARIES = ("a2a-sdk", "temporalio", "redis", "mcp")
@@ -54,6 +55,10 @@ async def look_at_settings(noted: Collection[str] = ()) -> list[Finding]:
     """Look for variables that are meant to be settings, and are none; those `noted` come from `.env`."""
     names = {name for name in os.environ if name.startswith("EVERLOOP_")}
     wrong = [problem("settings", each) for each in unknown_settings(names)]
+    try:
+        check_environment()
+    except StartError as error:
+        wrong.append(problem("settings", str(error)))
     here = len(names.intersection(noted))
     of_file = f" ({here} of them by {ENV})" if here else ""
     known = f"{len(names)} EVERLOOP_ variables are set{of_file}, and all are known"
@@ -118,7 +123,7 @@ async def look_at_ports() -> list[Finding]:
         reason = getattr(error, "strerror", None) or str(error)
     url = f"http://{LOOPBACK if host in {'0.0.0.0', '::'} else host}:{port}/readyz"
     try:
-        async with httpx.AsyncClient(timeout=_TIMEOUT) as http:
+        async with httpx.AsyncClient(timeout=_TIMEOUT, trust_env=False) as http:
             answer = await http.get(url)
         # `everloop dev` answers with an error while no agent can be loaded.
         if any(word in answer.json() for word in ("checks", "error")):
@@ -158,7 +163,7 @@ async def _look_behind(url: str, ca: Path | None) -> list[Finding]:
     base = url.partition("/agents/")[0].partition("/.well-known/")[0].rstrip("/")
     try:
         verify = await asyncio.to_thread(httpx.create_ssl_context, verify=str(ca)) if ca else True
-        async with httpx.AsyncClient(timeout=_TIMEOUT, verify=verify) as http:
+        async with HttpClient(timeout=_TIMEOUT, verify=verify) as http:
             answer = await http.get(f"{base}/readyz")
         checks: dict[str, str] = answer.json().get("checks", {})
     except (httpx.HTTPError, ValueError, AttributeError, OSError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import httpx
+import httpx2
 import jwt
 import structlog
 from a2a.types import a2a_pb2 as pb
@@ -370,16 +370,16 @@ class Jwks(VerificationKeys):
             async with asyncio.timeout(FETCH_TIMEOUT), self._http_client() as http:
                 answer = (await http.get(self._url)).raise_for_status()
             keys = _read_keys(answer.json(), self._algorithms)
-        except (httpx.HTTPError, AnswerTooLargeError, TimeoutError, ValueError, RecursionError) as error:
+        except (httpx2.HTTPError, AnswerTooLargeError, TimeoutError, ValueError, RecursionError) as error:
             _log.warning("keys of tokens cannot be fetched", error=type(error).__name__)
             return
         self._keys, self._told_at = keys, now
         _log.info("keys of tokens fetched", keys=len(keys))
 
     @staticmethod
-    def _http_client() -> httpx.AsyncClient:
+    def _http_client() -> httpx2.AsyncClient:
         bound = bounding(limit=MAX_KEY_SET, values=MAX_KEY_VALUES)
-        return httpx.AsyncClient(
+        return httpx2.AsyncClient(
             timeout=FETCH_TIMEOUT, headers=UNCOMPRESSED, event_hooks={"response": [bound]}
         )
 

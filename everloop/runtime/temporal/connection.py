@@ -1,5 +1,6 @@
 """The connection of workers and gateways to Temporal."""
 
+import os
 import re
 from collections.abc import Sequence
 from datetime import timedelta
@@ -11,7 +12,7 @@ from temporalio.service import KeepAliveConfig, RPCError, RPCStatusCode
 
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.encryption.keys import EncryptionSettings
-from everloop.runtime.settings import StartError
+from everloop.runtime.settings import StartError, is_utf8
 from everloop.runtime.temporal.describe import namespace_id
 from everloop.runtime.temporal.payloads import MissingPayloads, data_converter
 
@@ -107,13 +108,21 @@ async def _check_namespace(client: Client, config: ClientConnectConfig) -> None:
 
 def _read_settings() -> ClientConnectConfig:
     try:
-        config = ClientConfig.load_client_connect_config()
+        config = ClientConfig.load_client_connect_config(override_env_vars=_environment())
     except OSError as error:
         raise TemporalUnreachableError(_unreadable(error)) from error
     except (RuntimeError, ValueError) as error:  # ConfigError is a RuntimeError
         raise TemporalUnreachableError(_problem(error)) from error
     config.setdefault("target_host", DEFAULT_ADDRESS)
     return config
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment without what is not in UTF-8, over which the SDK panics, and prints it."""
+    variables = {name: value for name, value in os.environ.items() if is_utf8(name + value)}
+    if other := next((name for name in os.environ.keys() - variables if name.startswith("TEMPORAL_")), None):
+        raise TemporalUnreachableError(f"{other} is not in UTF-8; write it in UTF-8")
+    return variables
 
 
 def _unreadable(error: OSError) -> str:

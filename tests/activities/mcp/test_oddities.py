@@ -166,6 +166,14 @@ async def test_structured_content_is_a_result_by_itself(more: Object, *, is_erro
             await Caller(server).call("plain")
 
 
+async def test_certificates_that_are_gone_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the variable that names them: the server has no command that could be checked."""
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+    async with said({}) as server:
+        with pytest.raises(McpUnavailableError, match=r"SSL_CERT_FILE .* cannot be read \(No such file"):
+            await server.list_tools(asker())
+
+
 @asynccontextmanager
 async def said(results: Object) -> AsyncGenerator[Plugin]:
     """Yield the tools of a server with these results, by the method that is asked."""

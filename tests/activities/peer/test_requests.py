@@ -265,7 +265,7 @@ async def test_credentials_stay_at_the_origin_of_the_card(
     async def resolved(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    monkeypatch.setattr(connection, "_tls", lambda: client)
+    monkeypatch.setattr(connection, "system_tls", lambda: client)
     monkeypatch.setattr(connection, "WebhookPolicy", lambda: WebhookPolicy(allowance, resolved))
     async with (
         running_peer() as remote,

@@ -10,6 +10,7 @@ import pytest
 from everloop.cli.app import run
 from everloop.cli.servers import read_env, use_env
 from tests.support.servers.processes import ROOT
+from tests.unit.cli.test_command_line import everloop_command
 
 FULL = Path("/dev/full")
 
@@ -108,6 +109,41 @@ def test_an_empty_variable_does_not_hide_that_of_the_file(
     monkeypatch.setattr(os, "environ", {"OPENAI_API_KEY": "", "EVERLOOP_MODEL": "of-environment"})
     use_env()
     assert os.environ == {"OPENAI_API_KEY": "of-file", "EVERLOOP_MODEL": "of-environment"}
+
+
+UNUSABLE = {
+    "EVERLOOP_MODEL": ("ollama/\udcff", "EVERLOOP_MODEL is not in UTF-8"),
+    "SSL_CERT_FILE": (
+        "/nowhere/ca.pem",
+        "SSL_CERT_FILE names /nowhere/ca.pem, which cannot be used (No such",
+    ),
+    "all_proxy": ("socks://user:hunter2@127.0.0.1:9", "ALL_PROXY is no address of a proxy; expected http"),
+    "HTTPS_PROXY": ("http://proxy:many", "HTTPS_PROXY is no address of a proxy"),
+}
+
+
+@pytest.mark.parametrize("command", ["worker", "gateway"])
+@pytest.mark.parametrize("variable", UNUSABLE)
+def test_a_process_names_the_variable_that_a_library_would_fail_on(command: str, variable: str) -> None:
+    """In one line, at its start, and without what may be a password in it."""
+    value, line = UNUSABLE[variable]
+    agents = {"EVERLOOP_AGENTS": "everloop.examples.conformance:agent", "EVERLOOP_MODEL": "ollama/x"}
+    done = everloop_command(command, directory=ROOT, **{**agents, variable: value})
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert done.stderr.startswith(f"{command}: {line}")
+    assert "hunter2" not in done.stderr
+
+
+def test_what_others_set_in_another_encoding_does_no_harm() -> None:
+    """The native part of Temporal's SDK panicked over it, and printed it."""
+    done = everloop_command("schedules", "list", GREETING="gr\udcfc", TEMPORAL_ADDRESS="127.0.0.1:9")
+    assert done.returncode == 1
+    assert done.stderr.startswith("everloop: cannot reach Temporal at 127.0.0.1:9: ")
+    told = everloop_command("schedules", "list", TEMPORAL_NAMESPACE="gr\udcfc")
+    assert (told.returncode, told.stderr) == (
+        1,
+        "everloop: TEMPORAL_NAMESPACE is not in UTF-8; write it in UTF-8\n",
+    )
 
 
 @pytest.mark.parametrize("command", ["everloop worker", "everloop gateway", "$PYTHON -OO -m everloop.worker"])
