@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import math
 import mimetypes
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self, TypeAlias, cast
+from typing import Self, TypeAlias, TypeVar, cast
 from uuid import uuid4
 
 from a2a.types import a2a_pb2 as pb
@@ -86,7 +87,11 @@ class Part:
         )
 
     def to_proto(self) -> pb.Part:
-        """Return the part as A2A has it."""
+        """Return the part as A2A has it.
+
+        Raises:
+            InvalidError: its data or metadata are no JSON.
+        """
         if self.text is not None:
             part = pb.Part(text=self.text)
         elif self.raw is not None:
@@ -94,8 +99,7 @@ class Part:
         elif self.url is not None:
             part = pb.Part(url=self.url)
         else:
-            # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
-            part = pb.Part(data=ParseDict(cast("dict[str, JsonValue]", self.data), Value()))
+            part = pb.Part(data=_parsed(self.data, Value(), "the data"))
         part.media_type, part.filename = self.media_type, self.filename
         if self.metadata:
             part.metadata.CopyFrom(struct(self.metadata))
@@ -176,10 +180,50 @@ def struct(values: Mapping[str, Json]) -> Struct:
     Raises:
         InvalidError: they are no JSON.
     """
+    return _parsed(dict(values), Struct(), "the metadata")
+
+
+_M = TypeVar("_M", Struct, Value)
+_DEEPEST = 100
+"""Lists and objects within each other: protobuf reads no more."""
+
+
+def _parsed(value: Json, into: _M, what: str) -> _M:
+    if problem := _problem_of(value):
+        raise InvalidError(f"{what} cannot be sent as JSON: {problem}")
     try:
-        return ParseDict(cast("dict[str, JsonValue]", dict(values)), Struct())
+        # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
+        return ParseDict(cast("dict[str, JsonValue]", value), into)
     except Exception as error:  # noqa: BLE001 -- protobuf names no common class of what it raises
-        raise InvalidError(f"metadata is no JSON object: {error}") from None
+        raise InvalidError(f"{what} cannot be sent as JSON: {error}") from None
+
+
+def _problem_of(value: object, place: str = "$", depth: int = 0) -> str:
+    """Return what of a value JSON cannot hold; empty if it can hold all of it."""
+    if depth > _DEEPEST:
+        return f"it is nested deeper than {_DEEPEST} levels"
+    inside: Iterable[tuple[object, object]] = ()
+    match value:
+        case str() if not _is_text(value):
+            return f"{place} has half a character"
+        case float() if not math.isfinite(value):
+            return f"{place} is {value}; give a number, or None"
+        case Mapping():
+            inside = cast("Mapping[object, object]", value).items()
+            if others := [key for key, _ in inside if not isinstance(key, str)]:
+                return f"{place} has the key {others[0]!r}; keys are texts"
+        case list() | tuple():
+            inside = enumerate(cast("Sequence[object]", value))
+        case str() | int() | float() | None:
+            pass
+        case _:
+            return f"{place} is of type {type(value).__name__}; give a text, a number, a list or a dict"
+    found = (_problem_of(each, f"{place}.{name}", depth + 1) for name, each in inside)
+    return next(filter(None, found), "")
+
+
+def _is_text(value: str) -> bool:
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def plain_struct(values: Struct) -> dict[str, JsonValue]:
@@ -207,8 +251,11 @@ async def parts_of(content: tuple[Content, ...], files: Files, data: Json) -> li
     """Return the parts of a message.
 
     Raises:
-        InvalidError: there is none, or a file cannot be read.
+        InvalidError: there is none, or one is none, or a file cannot be read.
     """
+    if others := [each for each in cast("tuple[object, ...]", content) if not isinstance(each, str | Part)]:
+        kind = type(others[0]).__name__
+        raise InvalidError(f"a message has texts and parts, and no {kind}; give it as data=")
     parts = [Part(text=each) if isinstance(each, str) else each for each in content]
     for each in files:
         part = each if isinstance(each, Part) else await asyncio.to_thread(Part.from_file, each)
@@ -228,14 +275,21 @@ def data_part(value: Json) -> Part:
 def message_of(
     parts: Sequence[Part], metadata: Mapping[str, Json] | None, *, message_id: str, **ids: str
 ) -> pb.Message:
-    """Return a message of the user; `ids` are those of context and task. Without an id it gets a new one."""
-    return pb.Message(
-        message_id=message_id or str(uuid4()),
-        role=pb.Role.ROLE_USER,
-        parts=[part.to_proto() for part in parts],
-        metadata=struct(metadata) if metadata else None,
-        **ids,
-    )
+    """Return a message of the user; `ids` are those of context and task. Without an id it gets a new one.
+
+    Raises:
+        InvalidError: it holds what is no text, or no JSON.
+    """
+    try:
+        return pb.Message(
+            message_id=message_id or str(uuid4()),
+            role=pb.Role.ROLE_USER,
+            parts=[part.to_proto() for part in parts],
+            metadata=struct(metadata) if metadata else None,
+            **ids,
+        )
+    except UnicodeEncodeError:
+        raise InvalidError("a text of the message has half a character; see where it was decoded") from None
 
 
 def message_json(message: pb.Message) -> dict[str, JsonValue]:
