@@ -141,7 +141,7 @@ def test_what_stops_a_command_is_one_line(
         (
             "TEMPORAL_API_KEY",
             "secret\udcff",
-            "environment variable was not valid unicode. See TEMPORAL_PROFILE",
+            "TEMPORAL_API_KEY is not in UTF-8; write it in UTF-8",
         ),
         ("TEMPORAL_TLS_CLIENT_KEY_PATH", "secret\nof lines", "cannot read what is given as a path"),
     ],
