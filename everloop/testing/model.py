@@ -123,7 +123,8 @@ class Script(_Speaking):
     again. `check_tools` False allows calls of tools that are not offered, as models sometimes make
     them.
 
-    >>> Script(call("forecast", city="Rome"), "Sunny, all day.").left 2
+    >>> Script(call("forecast", city="Rome"), "Sunny, all day.").left
+    2
     """
 
     def __init__(self, *replies: AnyReply, check_tools: bool = True) -> None:
