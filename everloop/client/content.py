@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import mimetypes
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -199,31 +200,42 @@ def _parsed(value: Json, into: _M, what: str) -> _M:
 
 
 def _problem_of(value: object, place: str = "$", depth: int = 0) -> str:
-    """Return what of a value JSON cannot hold; empty if it can hold all of it."""
+    """Return the reason why JSON cannot hold a value; empty if it can."""
     if depth > _DEEPEST:
         return f"it is nested deeper than {_DEEPEST} levels"
     inside: Iterable[tuple[object, object]] = ()
     match value:
-        case str() if not _is_text(value):
-            return f"{place} has half a character"
-        case float() if not math.isfinite(value):
-            return f"{place} is {value}; give a number, or None"
         case Mapping():
             inside = cast("Mapping[object, object]", value).items()
             if others := [key for key, _ in inside if not isinstance(key, str)]:
                 return f"{place} has the key {others[0]!r}; keys are texts"
         case list() | tuple():
             inside = enumerate(cast("Sequence[object]", value))
-        case str() | int() | float() | None:
-            pass
         case _:
-            return f"{place} is of type {type(value).__name__}; give a text, a number, a list or a dict"
+            return _problem_of_scalar(value, place)
     found = (_problem_of(each, f"{place}.{name}", depth + 1) for name, each in inside)
     return next(filter(None, found), "")
 
 
+def _problem_of_scalar(value: object, place: str) -> str:
+    match value:
+        case str() if not _is_text(value):
+            return f"{place} has half a character"
+        case float() if not math.isfinite(value):
+            return f"{place} is {value}; give a number, or None"
+        case int() if not (abs(value) <= _LARGEST and float(value) == value):  # A2A carries doubles
+            return f"{place} is a number that no double is; send it as a text"
+        case str() | int() | float() | None:
+            return ""
+        case _:
+            return f"{place} is of type {type(value).__name__}; give a text, a number, a list or a dict"
+
+
 def _is_text(value: str) -> bool:
     return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+_LARGEST = int(sys.float_info.max)
 
 
 def plain_struct(values: Struct) -> dict[str, JsonValue]:

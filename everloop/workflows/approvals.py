@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pydantic import JsonValue
 
 from everloop.workflows.contract.messages import AgentMessage, DataPart, TextPart, ToolCall, UserMessage
+from everloop.workflows.contract.parts import with_doubles
 from everloop.workflows.contract.questions import (
     APPROVAL,
     Answer,
@@ -240,5 +241,7 @@ def _default(question: Question) -> Answer:
 
 def _describe(question: Question) -> JsonValue:
     described = question.model_dump(mode="json", exclude={"role", "call"}, exclude_defaults=True)
+    if question.json_schema:  # it may have the largest number of 64 bits as a bound
+        described["json_schema"] = with_doubles(described["json_schema"])
     call = question.call
     return {**described, "id": question.id, "tool": call.name, "arguments": call.arguments}

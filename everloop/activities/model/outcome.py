@@ -257,7 +257,7 @@ MAX_PROBLEM_CHARACTERS = 300
 MAX_SCHEMA_CHARACTERS = 20_000
 """A longer schema is not repeated: the model has it with the request."""
 
-_UNSENDABLE = "it holds a number that is too large, or is nested too deeply"
+_UNSENDABLE = "it holds a number that no double is, such as 9007199254740993, or is nested too deeply"
 _CUT_OFF = "it was cut off, because replies may only be so long; write less"
 
 

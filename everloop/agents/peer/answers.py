@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import cast
 
 from a2a.types import a2a_pb2 as pb
-from google.protobuf.json_format import MessageToDict, ParseDict
-from google.protobuf.struct_pb2 import Value
+from google.protobuf.json_format import MessageToDict
 from pydantic import JsonValue
 
 from everloop.agents.peer.connection import Connection
 from everloop.agents.peer.errors import PeerError
 from everloop.agents.tool_context import ToolContext
+from everloop.runtime.protocol.tasks import to_data
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
 from everloop.workflows.contract.parts import essence, filename_problem, media_type_problem, url_problem
@@ -27,10 +27,7 @@ MAX_SENT = 10 * 1024 * 1024
 
 def value_part(value: JsonValue) -> pb.Part:
     """Return a part that holds a value: text as text, anything else as data."""
-    if isinstance(value, str):
-        return pb.Part(text=value)
-    # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
-    return pb.Part(data=ParseDict(cast("dict[str, JsonValue]", value), Value()))
+    return pb.Part(text=value) if isinstance(value, str) else to_data(value)
 
 
 def value_of(part: pb.Part) -> JsonValue:
@@ -96,7 +93,7 @@ def _stored(content: bytes, kind: str, media_type: str, filename: str) -> pb.Par
         part = pb.Part(text=content.decode())
     else:
         part = pb.Part(raw=content)
-    part.media_type, part.filename = media_type, filename
+    part.media_type, part.filename = media_type or part.media_type, filename
     return part
 
 

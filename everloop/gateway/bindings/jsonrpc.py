@@ -16,7 +16,7 @@ from a2a.utils.errors import (
     InvalidRequestError,
     MethodNotFoundError,
 )
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from starlette.responses import JSONResponse, Response
 
 from everloop.agents.registry import AgentRegistry
@@ -27,6 +27,7 @@ from everloop.gateway.http.requests import A2ARequest, HttpContext
 from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS, Operation
 from everloop.gateway.requests.fields import MAX_ID_BYTES, MAX_PARTS
 from everloop.gateway.requests.proto import INT32_MAX, is_strict_base64, read_params
+from everloop.workflows.contract.parts import NO_DOUBLE, has_doubles
 
 if TYPE_CHECKING:
     from a2a.server.request_handlers.request_handler import RequestHandler
@@ -116,6 +117,8 @@ def read_legacy_params(operation: Operation, body: object) -> BaseModel:
     params = cast("dict[str, object]", body).get("params") if isinstance(body, dict) else None
     if (count := _count_parts(params)) > MAX_PARTS:
         raise InvalidParamsError(f"message.parts has {count} parts; one message may have {MAX_PARTS}")
+    if not has_doubles(cast("JsonValue", params)):
+        raise InvalidParamsError(f"the request {NO_DOUBLE}")
     request = LEGACY_REQUESTS[operation.name].model_validate(body)
     sent: Any = getattr(request, "params", None)
     for holder in (sent, getattr(sent, "configuration", None)):

@@ -17,8 +17,10 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from pydantic import JsonValue
 
 from everloop.gateway.requests.fields import MAX_PARTS
+from everloop.workflows.contract.parts import NO_DOUBLE, has_doubles
 
 MAX_VALUES = 100_000
 """Of members and elements, at all depths together. Each costs some ten microseconds until it is stored."""
@@ -201,6 +203,8 @@ def _single_problem(field: FieldDescriptor, value: object, path: str) -> str:
         return _message_problem(field.message_type, value, path)
     if field.message_type:
         fits, rule = _WELL_KNOWN[field.message_type.full_name]
+        if fits(value) and not has_doubles(cast("JsonValue", value)):
+            return f"{path} {NO_DOUBLE}"
     elif field.enum_type:
         names = [each.name for each in field.enum_type.values]
         fits, rule = _is_named(field.enum_type), f"has to be one of {', '.join(names[1:])}"

@@ -166,7 +166,7 @@ def to_part(part: Part, task_url: TaskUrl) -> pb.Part:
         case TextPart():
             content = pb.Part(text=part.text)
         case DataPart():
-            content = _to_data(part)
+            content = to_data(part.data)
         case FilePart():
             content = _to_file(part, task_url)
     content.media_type, content.filename = part.media_type or content.media_type, part.filename
@@ -175,12 +175,12 @@ def to_part(part: Part, task_url: TaskUrl) -> pb.Part:
     return content
 
 
-def _to_data(part: DataPart) -> pb.Part:
-    """Return the value; as text if protobuf cannot hold it, because the task must stay readable."""
-    if not is_sendable(part.data):
-        return pb.Part(text=json.dumps(part.data, ensure_ascii=False), media_type="application/json")
+def to_data(value: JsonValue) -> pb.Part:
+    """Return a value as data; as text if protobuf cannot hold it, because it must stay readable."""
+    if not is_sendable(value):
+        return pb.Part(text=json.dumps(value, ensure_ascii=False), media_type="application/json")
     # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
-    return pb.Part(data=ParseDict(cast("dict[str, JsonValue]", part.data), Value()))
+    return pb.Part(data=ParseDict(cast("dict[str, JsonValue]", value), Value()))
 
 
 def _to_file(part: FilePart, task_url: TaskUrl) -> pb.Part:

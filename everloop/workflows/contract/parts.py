@@ -5,8 +5,8 @@ its field; empty if the value is fine. Source: RFC 6838 §4.2 (media types), A2A
 """
 
 import codecs
-import math
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -171,10 +171,32 @@ def shorten(text: str, length: int) -> str:
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
+NO_DOUBLE = "has a whole number that no double is; send it as a text"
+"""What is said of a value that protobuf would change."""
+
+
 def is_sendable(value: JsonValue) -> bool:
-    """Whether protobuf can hold a value: it is not nested too deeply, and each number fits a double."""
+    """Whether protobuf can hold a value: it is not nested too deeply, and each number is a double."""
     levels = enumerate(levels_of(value))
     return all(depth <= MAX_DEPTH and all(map(_is_double, level)) for depth, level in levels)
+
+
+def has_doubles(value: JsonValue) -> bool:
+    """Whether each number in a value is a double, in which protobuf carries it unchanged."""
+    return all(_is_double(each) for level in levels_of(value) for each in level)
+
+
+def with_doubles(value: JsonValue) -> JsonValue:
+    """Return a value with the nearest double in place of each whole number that is none."""
+    match value:
+        case dict():
+            return {key: with_doubles(each) for key, each in value.items()}
+        case list():
+            return [with_doubles(each) for each in value]
+        case int() if abs(value) <= _LARGEST and not _is_double(value):
+            return float(value)
+        case _:
+            return value
 
 
 def levels_of(value: JsonValue) -> Iterator[Sequence[JsonValue]]:
@@ -200,11 +222,11 @@ def _inner(value: JsonValue) -> Iterable[JsonValue]:
     return value if isinstance(value, list) else ()
 
 
+_LARGEST = int(sys.float_info.max)
+
+
 def _is_double(value: JsonValue) -> bool:
-    """Whether a value is no number, or one that a double can hold."""
+    """Whether a value is no number, or one that a double is."""
     if not isinstance(value, int | float):
         return True
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
+    return abs(value) <= _LARGEST and float(value) == value

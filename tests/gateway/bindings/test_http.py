@@ -158,6 +158,24 @@ async def test_files_that_are_no_base64_are_refused(over_http: HttpWire) -> None
     assert "is no base64" in check(reply, over_http, INVALID)
 
 
+@pytest.mark.parametrize("place", ["part", "metadata"])
+async def test_whole_numbers_that_would_become_others_are_refused(over_http: HttpWire, place: str) -> None:
+    """A2A carries numbers as doubles: 9007199254740993 would be 9007199254740992, without a word."""
+    value = {"secret": [{"id": 2**53 + 1}]}
+    part: dict[str, Any] = {"data": value}
+    if over_http.is_legacy:
+        part = {"data": {"data": value}} if over_http.name == "REST 0.3" else {"kind": "data", "data": value}
+    text: dict[str, Any] = {"kind": "text", "text": "x"} if "kind" in part else {"text": "x"}
+    sent: dict[str, Any] = {"metadata": value, "parts": [text]} if place == "metadata" else {"parts": [part]}
+    if over_http.name == "REST 0.3":
+        sent["content"] = sent.pop("parts")
+    role = "user" if over_http.name == "JSON-RPC 0.3" else "ROLE_USER"
+
+    reply = await answer(over_http, over_http.raw({"message": {"messageId": "m", "role": role, **sent}}))
+
+    assert "has a whole number that no double is; send it as a text" in check(reply, over_http, INVALID)
+
+
 async def test_the_extension_is_confirmed(over_http: HttpWire) -> None:
     """Under the name of the header that activated it, which has no case."""
     name = "X-A2A-Extensions" if over_http.is_legacy else "A2A-Extensions"

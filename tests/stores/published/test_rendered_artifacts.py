@@ -45,12 +45,14 @@ LONG = "x" * RENDERED_BYTES
 WIDE = b"\0" * RENDERED_PART_BYTES
 NUMBERS = b"[" + b"1," * (RENDERED_PART_BYTES // 2) + b"1]"
 
+EXACT = b'{"a":%d}\n' % (2**53 + 1)
 HUGE = b'{"a":1%s}\n' % (b"0" * 400)
 NESTED = b'{"a":%s%s}\n' % (b"[" * 31, b"]" * 31)
 
 WHOLE: dict[str, tuple[tuple[NewPart, ...], tuple[Part, ...]]] = {
     "a text": ((text("a"),), (TextPart(text="a"),)),
     "a number beyond a double": ((NewPart("data", HUGE),), (link(len(HUGE), "application/json"),)),
+    "a whole number that no double is": ((NewPart("data", EXACT),), (link(len(EXACT), "application/json"),)),
     "data of too many levels": ((NewPart("data", NESTED),), (link(len(NESTED), "application/json"),)),
     "plain texts are joined": (
         (text("a", "text/markdown"), text("b")),

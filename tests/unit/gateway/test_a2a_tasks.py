@@ -9,7 +9,9 @@ from google.protobuf.json_format import MessageToDict, MessageToJson, Parse
 from pydantic import JsonValue
 
 from everloop.runtime.protocol.tasks import TaskUrl, task_url_of, to_part, to_task
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.workflows.approvals import question_message
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart, ToolCall
+from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus
 from tests.unit.gateway.rendered_tasks import AT, URL, artifact, view
 
@@ -18,6 +20,7 @@ TASK_URL = TaskUrl("task", "context", URL)
 
 UNSENDABLE: dict[str, JsonValue] = {
     "a number beyond a double": 10**400,
+    "a whole number that no double is": {"id": 2**53 + 1},
     "nested too deeply": json.loads("[" * 32 + "]" * 32),
 }
 
@@ -28,6 +31,25 @@ def test_what_protobuf_cannot_hold_is_text(value: JsonValue) -> None:
     part = to_part(DataPart(data=value, filename="a.json"), TASK_URL)
     assert json.loads(part.text) == value
     assert (part.media_type, part.filename) == ("application/json", "a.json")
+
+
+def test_a_form_with_any_bounds_is_data() -> None:
+    """As of a field of 64 bits: a program has to find the question, and the server checks the answer."""
+    schema: dict[str, JsonValue] = {"properties": {"id": {"maximum": 2**63 - 1, "enum": [1, 2, True]}}}
+    call = ToolCall(id="c", name="act", arguments="{}")
+    question = Question(id="q", kind=QuestionKind.DATA, text="Which?", call=call, json_schema=schema)
+
+    _, part = question_message("m", [question]).parts
+
+    asked = json.loads(MessageToJson(to_part(part, TASK_URL)))["data"]["questions"][0]["json_schema"]
+    assert asked == {"properties": {"id": {"maximum": 2**63, "enum": [1, 2, True]}}}
+
+
+@pytest.mark.parametrize("number", [2**53, -(2**53), 10**18, 2**80, 0.1])
+def test_a_number_that_a_double_is_stays_data(number: float) -> None:
+    """It comes out as it went in, whatever its size."""
+    part = to_part(DataPart(data={"id": number}), TASK_URL)
+    assert json.loads(MessageToJson(part))["data"]["id"] == number
 
 
 @pytest.mark.parametrize("brackets", [('{"a":', "}"), ("[", "]")])

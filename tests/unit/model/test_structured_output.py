@@ -101,9 +101,9 @@ def test_what_does_not_fit_is_told(text: str, told: str) -> None:
     assert "schema 'Invoice'" in reply.refused
 
 
-@pytest.mark.parametrize("value", ["[" * 40 + "]" * 40, "1" + "0" * 400])
+@pytest.mark.parametrize("value", ["[" * 40 + "]" * 40, "1" + "0" * 400, str(2**53 + 1)])
 def test_what_clients_cannot_be_sent_does_not_fit(value: str) -> None:
-    """A2A carries neither numbers beyond a double nor values of any depth."""
+    """A2A carries neither numbers that no double is nor values of any depth."""
     assert "nested too deeply" in fit(f'{{"value": {value}}}', Anything).refused
 
 

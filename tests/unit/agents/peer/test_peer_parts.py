@@ -1,5 +1,7 @@
 """What a peer says and asks, in our own terms."""
 
+import json
+
 import pytest
 from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
@@ -33,6 +35,13 @@ def _question(status: pb.TaskStatus, problem: str = "") -> Question:
 def test_data_comes_back_as_it_was(value: JsonValue) -> None:
     """Whole numbers too, which protobuf has not."""
     assert repr(value_of(value_part(value))) == repr(value)
+
+
+@pytest.mark.parametrize("value", [{"id": 2**53 + 1}, [10**400]])
+def test_data_that_would_become_others_are_text(value: JsonValue) -> None:
+    """A2A carries numbers as doubles; peers take data as text, too."""
+    part = value_part(value)
+    assert (json.loads(part.text), part.media_type) == (value, "application/json")
 
 
 def test_an_answer_is_what_was_said_last_and_in_artifacts() -> None:
