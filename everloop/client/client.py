@@ -80,10 +80,10 @@ class Client(
         timeout: float = 30.0,
         reconnect: float = 60.0,
     ) -> None:
-        card_url, base, agent_id = addresses(url, agent)
+        card_urls = addresses(url, agent)
         credentials = Credentials(origin_of(url), api_key=api_key, token=token, hosts=hosts)
         http = http_client(credentials, cert=cert, ca=ca, headers=headers or {}, timeout=timeout)
-        self._connection = Connection(card_url, base, agent_id, http, credentials)
+        self._connection = Connection(card_urls, http, credentials)
         self._reconnect = reconnect
 
     async def __aenter__(self) -> Self:

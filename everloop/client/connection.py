@@ -1,8 +1,9 @@
 """The way to an agent: its card, A2A's calls, and streams that tell their ids."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -22,6 +23,7 @@ from everloop.client.errors import (
     MAY_DEMAND_CERTIFICATE,
     ExtensionMissingError,
     InvalidError,
+    NotFoundError,
     ServerError,
     UnreachableError,
     answer_error,
@@ -55,14 +57,12 @@ Responses = AsyncGenerator[tuple[pb.StreamResponse, str]]
 class Connection:
     """The way to one agent. What goes wrong is a `ClientError`. The card is read once, when it is needed."""
 
-    def __init__(
-        self, card_url: str, base: str, agent_id: str, http: httpx.AsyncClient, credentials: Credentials
-    ) -> None:
-        self.card_url = card_url
-        self.agent_id = agent_id
-        """Empty: the gateway's default agent, or that of a server that has one only."""
+    def __init__(self, card_urls: Sequence[str], http: httpx.AsyncClient, credentials: Credentials) -> None:
+        self.card_url = card_urls[0]
         self.http = http
-        self._base = base
+        self._card_urls = card_urls
+        self._base = _directory(self.card_url)
+        self._agent_id = ""
         self._credentials = credentials
         self._reading = asyncio.Lock()
         self._card: pb.AgentCard | None = None
@@ -76,6 +76,11 @@ class Connection:
             if self._card is None:
                 self._card = await self._read_card()
         return self._card
+
+    async def agent_id(self) -> str:
+        """Return the id of the agent; empty for the gateway's default one, and for that of another server."""
+        await self.card()
+        return self._agent_id
 
     async def is_everloop(self) -> bool:
         """Whether the agent tells all its events."""
@@ -243,6 +248,30 @@ class Connection:
     # The card, and what it says.
 
     async def _read_card(self) -> pb.AgentCard:
+        for card_url in self._card_urls[:-1]:
+            with suppress(NotFoundError):
+                return await self._fetch_card(card_url)
+        return await self._fetch_card(self._card_urls[-1])
+
+    def _place(self, card: pb.AgentCard) -> None:
+        """Find out where the gateway of a card is reached, and what it calls itself.
+
+        An address that ends in `/agents/…` is that of an agent, or of a gateway. The card tells which.
+        """
+        here = self._base = _directory(self.card_url)
+        url = next((each.url for each in card.supported_interfaces if self._is_spoken(each)), "")
+        if not (_is_everloop(card) and url):
+            return
+        public, of_agent = _split(url.rstrip("/"), _extension_base(card))
+        origin, path = origin_of(here), urlsplit(public).path
+        found = _OF_AGENT.fullmatch(here.removeprefix(f"{origin}{path}"))
+        if found or of_agent:  # else it is at another path than it says: behind a proxy, or a tunnel
+            self._base = f"{origin}{path}" if found else here.removesuffix(of_agent)
+        self._public_base = f"{public}/"
+        self._agent_id = unquote((of_agent or (found[0] if found else "")).removeprefix("/agents/"))
+
+    async def _fetch_card(self, card_url: str) -> pb.AgentCard:
+        self.card_url = card_url
         with translate_errors(self.card_url):
             try:
                 response = await self.http.get(self.card_url)
@@ -264,6 +293,7 @@ class Connection:
             key = scheme.api_key_security_scheme
             if key.location == "header" and key.name:
                 self._credentials.header = key.name
+        self._place(card)
         return card
 
     def _connect(self, card: pb.AgentCard) -> ClientTransport:
@@ -286,21 +316,36 @@ class Connection:
             )
         chosen = min(trusted, key=lambda one: _BINDINGS.index(one.protocol_binding))
         self._tenant = chosen.tenant
-        url = self._reached(chosen.url) if is_ours else chosen.url
+        slash = "/" if chosen.url.endswith("/") else ""
+        url = f"{_directory(self.card_url)}{slash}" if is_ours else chosen.url
         kind = IdentifyingTransport if chosen.protocol_binding == _BINDINGS[0] else RestTransport
         return kind(self.http, card, url, is_shared_httpx=True)
 
     def _is_spoken(self, interface: pb.AgentInterface) -> bool:
         return interface.protocol_binding in _BINDINGS and interface.protocol_version.startswith("1")
 
-    def _reached(self, url: str) -> str:
-        public, agents, agent = url.partition("/agents/")
-        self._public_base = f"{public.rstrip('/')}/"
-        return f"{self._base}{agents}{agent}" if agents else f"{self._base}/"
+
+_OF_AGENT = re.compile(r"(/agents/[^/]+)?")
 
 
-def addresses(url: str, agent: str | None) -> tuple[str, str, str]:
-    """Return where the card of an agent is, where its gateway is, and the agent's id, if it is known.
+def _directory(card_url: str) -> str:
+    return card_url.partition("/.well-known/")[0].rstrip("/")
+
+
+def _extension_base(card: pb.AgentCard) -> str:
+    extensions = (each for each in card.capabilities.extensions if each.uri == HTTP_EXTENSION)
+    return next((str(plain_struct(each.params).get("base") or "") for each in extensions), "")
+
+
+def _split(url: str, extension_base: str) -> tuple[str, str]:
+    """Return what a gateway calls itself, and what is behind that in the address of one of its agents."""
+    base, slash, agent = url.rpartition("/agents/")
+    is_of_gateway = f"{extension_base}/".startswith(f"{urlsplit(url).path}/")
+    return (url, "") if is_of_gateway or not slash else (base, f"{slash}{agent}")
+
+
+def addresses(url: str, agent: str | None) -> Sequence[str]:
+    """Return where the card of an agent is looked for, in this order.
 
     `url` is that of a gateway, an agent or a card; `agent` is the id of one of the gateway's agents.
 
@@ -311,19 +356,18 @@ def addresses(url: str, agent: str | None) -> tuple[str, str, str]:
         raise InvalidError(
             f"{url!r} is no address of a gateway or a card; give one such as http://127.0.0.1:8080"
         )
-    base, _, named = url.partition("/.well-known/")[0].rstrip("/").partition("/agents/")
+    base = url.rstrip("/")
     if url.endswith(".json"):
         if agent:
             raise InvalidError(
                 f"{url!r} is the address of a card; leave agent={agent!r} out, or give the gateway's"
             )
-        return url, base, unquote(named)
-    of_agent = quote(agent, safe="") if agent else named
-    return (
-        f"{base}/agents/{of_agent}/{CARD_PATH}" if of_agent else f"{base}/{CARD_PATH}",
-        base,
-        unquote(of_agent),
-    )
+        return [url]
+    if not agent:
+        return [f"{base}/{CARD_PATH}"]
+    path = f"/agents/{quote(agent, safe='')}/{CARD_PATH}"
+    gateway, slash, other = base.rpartition("/agents/")
+    return [f"{base}{path}", *([f"{gateway}{path}"] if slash and "/" not in other else [])]
 
 
 def _is_everloop(card: pb.AgentCard) -> bool:

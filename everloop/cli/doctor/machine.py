@@ -155,12 +155,12 @@ async def look_at_gateway(gateway: Gateway) -> list[Finding]:
     who = gateway.profile.auth or "no credentials"
     named = ", ".join(each.id or each.name for each in agents)
     found = [ok("gateway", f"{where}, version {card.version}, with {who}; agents: {named}")]
-    return [*found, *await _look_behind(gateway.profile.url, gateway.profile.ca)]
+    base = agents[0].card_url.partition("/.well-known/")[0]
+    return [*found, *await _look_behind(base, gateway.profile.ca)]
 
 
-async def _look_behind(url: str, ca: Path | None) -> list[Finding]:
+async def _look_behind(base: str, ca: Path | None) -> list[Finding]:
     """Look at what the gateway says of its own servers, and at its clock."""
-    base = url.partition("/agents/")[0].partition("/.well-known/")[0].rstrip("/")
     try:
         verify = await asyncio.to_thread(httpx.create_ssl_context, verify=str(ca)) if ca else True
         async with HttpClient(timeout=_TIMEOUT, verify=verify) as http:

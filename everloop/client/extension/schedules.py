@@ -126,7 +126,7 @@ class ScheduleCalls(ExtensionCalls):
         body |= {name: value for name, value in given.items() if value} | {"overlap": overlap}
         if push_config:
             body["pushConfig"] = cast("JsonValue", push_config)
-        body["agent"] = agent or self._connection.agent_id
+        body["agent"] = agent or await self._connection.agent_id()
         return read(Schedule, await self._asked("POST", "/schedules", body))
 
     async def change_schedule(  # noqa: PLR0913 -- all have names and defaults
