@@ -21,6 +21,7 @@ from everloop.agents.limits import Bytes, Compaction, Count, Limits, Memory, Mod
 from everloop.agents.plugins import Plugin, check_plugins
 from everloop.agents.tool import Policy, Tool, listed, spec_of
 from everloop.agents.tool_signature import is_async
+from everloop.models.output import problem_of_output
 from everloop.workflows.contract.calls import BUILT_IN_TOOLS, CREATE_TASK
 from everloop.workflows.contract.messages import AssistantMessage, ListedTool, TranscriptMessage
 from everloop.workflows.contract.names import AGENT_ID_RULE, is_agent_id
@@ -322,11 +323,11 @@ def _problem_of_output(agent: Agent) -> str:
     if agent.output is BaseModel:
         return "output is BaseModel itself; give a model of your own"
     try:
-        agent.output.model_json_schema()
+        problem = problem_of_output(agent.output)
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         problem = error.message.partition("\n")[0]
         return f"there is no JSON schema of output {agent.output.__name__}, for the model to read: {problem}"
-    return ""
+    return problem and f"clients could not read the data of output {agent.output.__name__}: {problem}"
 
 
 def _problem_of_names(agent: Agent) -> str:

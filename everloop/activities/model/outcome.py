@@ -287,6 +287,11 @@ def as_output(reply: AssistantMessage, output: type[BaseModel]) -> AssistantMess
         return _refuse_output(reply, output, problems)
     except Exception as error:  # noqa: BLE001 -- its validators are the user's code
         raise _failure_of(output, error) from None
+    try:
+        with translate_base_exceptions():
+            output.model_validate_json(text)
+    except Exception as error:  # noqa: BLE001 -- as above; clients would meet it
+        raise _unread(output, error) from None
     if not is_sendable(from_json(text)):
         return _refuse_output(reply, output, [_UNSENDABLE])
     return reply.model_copy(update={"text": text})
@@ -297,6 +302,16 @@ def _failure_of(output: type[BaseModel], error: Exception) -> ApplicationError:
     problem = (
         f"the output model {output.__name__!r} raised {error_kind(error)} on an answer: its validators "
         "have to raise ValueError for one that does not fit, so that the model can repair it"
+    )
+    return ApplicationError(problem, type=failures.OUTPUT_INVALID, non_retryable=True)
+
+
+def _unread(output: type[BaseModel], error: Exception) -> ApplicationError:
+    """Return the failure of an output model whose own data do not fit it."""
+    place = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else ""
+    problem = (
+        f"the output model {output.__name__!r} does not read the data that it writes ({error_kind(error)}"
+        f"{place and f' at {place}'}), so clients could not: let its serializers write what its fields take"
     )
     return ApplicationError(problem, type=failures.OUTPUT_INVALID, non_retryable=True)
 
