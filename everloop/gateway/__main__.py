@@ -28,7 +28,7 @@ from everloop.gateway.settings import Attachments, GatewaySettings, Stores
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import StartError, allow_files, check_environment, explain, report_unknown
 from everloop.runtime.telemetry.setup import configure_telemetry
-from everloop.runtime.temporal.connection import connect_temporal
+from everloop.runtime.temporal.connection import check_search_attributes, connect_temporal
 from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
@@ -72,6 +72,7 @@ async def opened_app(
             _log.warning(warning)
         blobs = await opened.enter_async_context(opened_blobs(blob_settings, redis))
         client = await connect_temporal(plugins, blobs)
+        await check_search_attributes(client)
         configs = PushConfigs(redis)
         notify = PushDeliveries(client, configs, settings.task_queue).notify
         views = NotifyingTaskViews(redis, configs, notify, retention)

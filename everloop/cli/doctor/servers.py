@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from redis.asyncio import Redis
-from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -13,7 +12,7 @@ from temporalio.service import RPCError
 from everloop.cli.doctor.findings import Finding, note, ok, problem
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.temporal.connection import connect_temporal
-from everloop.runtime.temporal.describe import namespace_retention
+from everloop.runtime.temporal.describe import namespace_retention, problem_of_search_attributes
 from everloop.runtime.temporal.queues import WORKFLOW, queue_state
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.keys import STORE_ID_KEY
@@ -55,25 +54,9 @@ async def _look_at_namespace(client: Client) -> Finding:
 
 
 async def _look_at_attributes(client: Client) -> Finding:
-    answer = await client.operator_service.list_search_attributes(
-        ListSearchAttributesRequest(namespace=client.namespace), timeout=_RPC_TIMEOUT
-    )
-    wanted = {key.name: key.indexed_value_type for key in SEARCH_ATTRIBUTES}
-    types = {name: kind.name.title().replace("_", "") for name, kind in wanted.items()}
-    there = answer.custom_attributes
-    missing = [name for name in wanted if name not in there]
-    wrong = [f"{name} ({types[name]})" for name in wanted if name in there and there[name] != wanted[name]]
-    if wrong:
-        return problem(
-            "search attributes",
-            f"{', '.join(wrong)} should be of these types, and are not; use another namespace "
-            "(TEMPORAL_NAMESPACE), or remove them: `everloop temporal operator search-attribute remove`",
-        )
-    if missing:
-        command = f"everloop temporal operator search-attribute create --namespace {client.namespace}"
-        made = "; ".join(f"{command} --name {name} --type {types[name]}" for name in missing)
-        return problem("search attributes", f"{', '.join(missing)} are missing; make them: {made}")
-    return ok("search attributes", ", ".join(wanted))
+    if wrong := await problem_of_search_attributes(client, rpc_timeout=_RPC_TIMEOUT):
+        return problem("search attributes", wrong)
+    return ok("search attributes", ", ".join(key.name for key in SEARCH_ATTRIBUTES))
 
 
 async def _look_at_workers(client: Client) -> Finding:

@@ -13,7 +13,7 @@ from temporalio.service import KeepAliveConfig, RPCError, RPCStatusCode
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.encryption.keys import EncryptionSettings
 from everloop.runtime.settings import StartError, is_utf8
-from everloop.runtime.temporal.describe import namespace_id
+from everloop.runtime.temporal.describe import namespace_id, problem_of_search_attributes
 from everloop.runtime.temporal.payloads import MissingPayloads, data_converter
 
 DEFAULT_ADDRESS = "localhost:7233"
@@ -56,10 +56,12 @@ async def connect_worker(plugins: Sequence[Plugin], blobs: Blobs) -> Client:
 
     Raises:
         TemporalUnreachableError: no connection, or the settings are invalid.
+        StartError: the namespace lacks search attributes.
         ValidationError: the key file is invalid.
     """
     lost = MissingPayloads()
     lost.client = await _connect(plugins, data_converter(blobs, lost, EncryptionSettings().cipher))
+    await check_search_attributes(lost.client)
     return lost.client
 
 
@@ -104,6 +106,22 @@ async def _check_namespace(client: Client, config: ClientConnectConfig) -> None:
                 "it: "
                 f"everloop temporal operator namespace create --namespace {client.namespace}"
             ) from error
+
+
+async def check_search_attributes(client: Client) -> None:
+    """See that the namespace has our search attributes: without them no task can be started.
+
+    Who may not ask, as with some keys of Temporal Cloud, finds out at the first task.
+
+    Raises:
+        StartError: it lacks some; the message has the command that makes them.
+    """
+    try:
+        problem = await problem_of_search_attributes(client, rpc_timeout=NAMESPACE_TIMEOUT)
+    except RPCError:
+        return
+    if problem:
+        raise StartError(f"the namespace {client.namespace!r} of Temporal cannot be used: {problem}")
 
 
 def _read_settings() -> ClientConnectConfig:

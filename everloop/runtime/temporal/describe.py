@@ -10,6 +10,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as RawStatus
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure, NotFoundFailure
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     DescribeNamespaceResponse,
@@ -168,6 +169,32 @@ async def namespace_retention(client: Client, *, rpc_timeout: timedelta | None =
     """Return the retention of ended workflows, in which they can be reset; raises as `namespace_id`."""
     kept = (await _describe_namespace(client, rpc_timeout)).config.workflow_execution_retention_ttl
     return kept.ToTimedelta()
+
+
+async def problem_of_search_attributes(client: Client, *, rpc_timeout: timedelta | None = None) -> str:
+    """Return which of our search attributes the namespace lacks, and what mends it; empty if it has all.
+
+    Raises:
+        RPCError: Temporal does not answer, or does not let us ask.
+    """
+    answer = await client.operator_service.list_search_attributes(
+        ListSearchAttributesRequest(namespace=client.namespace), timeout=rpc_timeout
+    )
+    there = answer.custom_attributes
+    wanted = {key.name: key.indexed_value_type for key in names.SEARCH_ATTRIBUTES}
+    types = {name: kind.name.title().replace("_", "") for name, kind in wanted.items()}
+    wrong = [f"{name} ({types[name]})" for name in wanted if name in there and there[name] != wanted[name]]
+    if wrong:
+        return (
+            f"its search attributes {', '.join(wrong)} should be of these types, and are not; use another "
+            "one (TEMPORAL_NAMESPACE), or remove them: `everloop temporal operator search-attribute remove`"
+        )
+    missing = [name for name in wanted if name not in there]
+    if not missing:
+        return ""
+    made = " ".join(f"--name {name} --type {types[name]}" for name in missing)
+    command = f"everloop temporal operator search-attribute create --namespace {client.namespace} {made}"
+    return f"its search attributes {', '.join(missing)} are missing; make them: {command}"
 
 
 async def _describe_namespace(client: Client, rpc_timeout: timedelta | None) -> DescribeNamespaceResponse:

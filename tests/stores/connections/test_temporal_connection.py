@@ -1,12 +1,22 @@
 """The connection to Temporal: by TLS where that is set, and never left hanging."""
 
+import shlex
 import ssl
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client
 
 from everloop.local.servers import LOOPBACK
-from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_temporal
+from everloop.runtime.temporal.connection import (
+    TemporalUnreachableError,
+    check_search_attributes,
+    connect_temporal,
+)
+from tests.support.servers.processes import run_everloop
 from tests.support.servers.tls import certificate_files, running_tls_proxy
 
 ALLOWED = 10_000
@@ -89,6 +99,36 @@ async def test_an_unknown_namespace_is_named_at_start(
     told = "has no namespace 'no-such-place'.*TEMPORAL_NAMESPACE.*namespace create --namespace no-such-place"
     with pytest.raises(TemporalUnreachableError, match=told):
         await connect_temporal()
+
+
+async def test_search_attributes_that_are_missing_are_named_at_start(
+    temporal_address: str, redis_url: str, tmp_path: Path
+) -> None:
+    """With one command that makes them; without them each message was an internal error."""
+    server = await Client.connect(temporal_address)
+    namespace, retention = f"bare-{uuid4()}", Duration(seconds=86_400)
+    await server.workflow_service.register_namespace(
+        RegisterNamespaceRequest(namespace=namespace, workflow_execution_retention_period=retention)
+    )
+    environment = {
+        "TEMPORAL_ADDRESS": temporal_address,
+        "TEMPORAL_NAMESPACE": namespace,
+        "EVERLOOP_REDIS_URL": redis_url,
+        "EVERLOOP_BLOB_DIRECTORY": str(tmp_path),
+        "EVERLOOP_AGENTS": "everloop.examples.conformance:agent",
+        "EVERLOOP_PORT": "0",
+    }
+    while "missing" not in (told := await run_everloop(environment, "worker"))[1]:
+        assert "has no namespace" in told[1]  # the server itself takes a while to hear of one
+
+    for command in ("worker", "gateway"):
+        code, line = await run_everloop(environment, command)
+        assert (code, line.count("\n")) == (1, 1)
+        assert line.startswith(f"{command}: the namespace {namespace!r} of Temporal cannot be used: its ")
+        assert "search attributes AgentId, ContextId, Owner, TaskState, TaskVersion are missing" in line
+        repair = shlex.split(line.partition("make them: everloop ")[2])
+    assert (await run_everloop(environment, *repair))[0] == 0
+    await check_search_attributes(await Client.connect(temporal_address, namespace=namespace))
 
 
 @pytest.mark.parametrize(
