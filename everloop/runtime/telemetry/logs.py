@@ -16,9 +16,11 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from temporalio import activity, workflow
 from temporalio.exceptions import ActivityError
 from temporalio.runtime import LogForwardingConfig, LoggingConfig
+from temporalio.service import RPCError
 
 from everloop.runtime.user_code import MAX_ERRORS, error_kind, inner_errors
 from everloop.workflows.contract import names
+from everloop.workflows.contract.parts import shorten
 from everloop.workflows.contract.tasks import TaskRef, TaskView
 
 # The task of a log line.
@@ -57,6 +59,9 @@ CHATTY = ("httpx", "httpcore", "httpx2", "httpcore2", "openai", "a2a", "botocore
 
 MOST_FRAMES = 30
 """Maximum frames of a stack in a line, innermost first."""
+
+LONGEST_TEXT = 500
+"""Maximum characters of an error text of Temporal's server."""
 
 _TEMPORAL = ("temporal_workflow", "temporal_activity")
 """Fields in which Temporal's SDK describes the source of a line. All other extra fields are dropped."""
@@ -183,13 +188,17 @@ def exception_fields(error: BaseException) -> dict[str, object]:
     """Return the type and stack of an exception, without its text; the stack is one multi-line text.
 
     structlog's own renderers expect a text in `stack`; our JSON has a list. A group has the stacks of its
-    errors, one after the other.
+    errors, one after the other. Errors of Temporal's server keep their text: it is about namespaces, workflows
+    and search attributes.
     """
-    inner = inner_errors(error)[:MAX_ERRORS]
+    inner, chain = inner_errors(error)[:MAX_ERRORS], chain_of(error)
     stack = [frame for each in inner for frame in _stack(each.__traceback__)]
     fields: dict[str, object] = {"error_type": error_kind(error), "stack": "\n".join(stack)}
-    causes = [type(each).__name__ for each in chain_of(error) if len(inner) > 1 or each is not inner[0]]
-    return {**fields, "caused_by": causes} if causes else fields
+    if causes := [type(each).__name__ for each in chain if len(inner) > 1 or each is not inner[0]]:
+        fields["caused_by"] = causes
+    if failed := next((each for each in (*inner, *chain) if isinstance(each, RPCError)), None):
+        fields["error"] = f"{failed.status.name}: {shorten(failed.message, LONGEST_TEXT)}"
+    return fields
 
 
 def _stack_as_list(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

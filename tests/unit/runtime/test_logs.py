@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import structlog
 from temporalio.exceptions import ActivityError, RetryState
+from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.runtime.telemetry.logs import (
     CHATTY,
@@ -107,6 +108,19 @@ async def test_of_a_group_the_inner_errors_are_told(
 
     assert (log.line["error_type"], log.line["caused_by"]) == (kind, causes)
     assert log.line["stack"][-1].endswith(last)
+    assert CONTENT not in log.out.getvalue()
+
+
+def test_an_error_of_temporals_server_is_told_with_its_text(log: Log) -> None:
+    """It speaks of namespaces, workflows and attributes, and not of what people say; also as a cause."""
+    error = RPCError("Namespace x lacks\nAgentId" + "!" * 1_000, RPCStatusCode.INVALID_ARGUMENT, b"")
+    wrapped = RuntimeError(CONTENT)
+    wrapped.__cause__ = error
+    structlog.get_logger("ours").error("it failed", exc_info=wrapped)
+
+    assert (log.line["error_type"], log.line["caused_by"]) == ("RuntimeError", ["RPCError"])
+    assert log.line["error"].startswith("INVALID_ARGUMENT: Namespace x lacks AgentId!")
+    assert len(log.line["error"]) < 600
     assert CONTENT not in log.out.getvalue()
 
 
