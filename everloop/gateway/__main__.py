@@ -46,8 +46,8 @@ OWN_FILES = 240
 as there may be streams by default."""
 
 GRPC_SHARE = 4
-"""One in so many connections may be gRPC's, each of which has many streams. What is beyond is closed at once:
-else strangers could take all there are."""
+"""One in so many files may be for connections of gRPC, each of which has many streams. What is beyond is
+closed at once: else strangers could take all there are."""
 
 _log = structlog.get_logger()
 
@@ -123,9 +123,10 @@ async def run(
             stops, connections = [telemetry.stopping], _connections(settings)
             if settings.grpc_port is not None:
                 from everloop.gateway.bindings.grpc import GrpcServer  # noqa: PLC0415 -- 9 MiB, for who wants it
+                from everloop.gateway.bindings.grpc_front import FILES  # noqa: PLC0415 -- likewise
 
-                of_grpc = max(connections // GRPC_SHARE, 1)
-                connections -= of_grpc
+                of_grpc = max(connections // GRPC_SHARE // FILES, 1)
+                connections -= of_grpc * FILES
                 grpc_server = GrpcServer(settings, access, connections=of_grpc)
                 await grpc_server.start(app.state.handler)
                 opened.push_async_callback(grpc_server.stopped)

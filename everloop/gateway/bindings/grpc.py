@@ -1,8 +1,6 @@
 """The gRPC server of a gateway process: A2A 1.0 and 0.3, each as a service of its own."""
 
 import asyncio
-import contextlib
-import socket
 from typing import NoReturn
 
 import grpc
@@ -19,14 +17,14 @@ from a2a.utils.errors import A2AError
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc_calls import CallContexts, Calls, Context
+from everloop.gateway.bindings.grpc_front import GrpcFront
 from everloop.gateway.bindings.legacy_handler import LegacyHandler
 from everloop.gateway.context import MAX_HEAD_BYTES
-from everloop.gateway.http.server import STALLED_AFTER, AddressInUseError
+from everloop.gateway.http.server import STALLED_AFTER, listen_for_grpc
 from everloop.gateway.settings import GatewaySettings
 
 _SECOND = 1_000
 _OPTIONS = (
-    ("grpc.so_reuseport", 0),  # with it two gateways could share a port unnoticed
     # A client that is gone is noticed within a minute and a half; one that is idle costs little.
     ("grpc.keepalive_time_ms", 60 * _SECOND),
     ("grpc.keepalive_timeout_ms", 20 * _SECOND),
@@ -40,6 +38,8 @@ _OPTIONS = (
     # Clients behind proxies ping to keep their connections open; by default gRPC hangs up on them.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10 * _SECOND),
+    # What is read of a connection at once; by default tens of MiB, of whoever sends fast.
+    ("grpc.experimental.tcp_max_read_buffer_size", 65_536),
 )
 
 
@@ -60,14 +60,15 @@ class GrpcServer:
         connections: int | None = None,
         stalled_after: float = STALLED_AFTER,
     ) -> None:
-        self._calls = Calls(access, stalled_after=stalled_after)
+        self._listener = listen_for_grpc(settings)
+        self._front = GrpcFront(connections)
+        self.port: int = self._listener.getsockname()[1]
+        self._calls = Calls(access, self._front.host_of, stalled_after=stalled_after)
         self._grace = settings.shutdown_grace
         self._stops: list[asyncio.Task[None]] = []
         options = [*_OPTIONS, ("grpc.max_receive_message_length", settings.max_body_bytes)]
-        if connections is not None:
-            options.append(("grpc.max_allowed_incoming_connections", connections))
         self._server = grpc.aio.server(interceptors=[self._calls], options=options)
-        self.port = self._listen(settings.host, settings.grpc_port or 0)
+        self._server.add_insecure_port(self._front.address)
 
     async def start(self, handler: RequestHandler) -> None:
         """Serve calls with a handler common to all bindings."""
@@ -75,6 +76,7 @@ class GrpcServer:
         add_service(_Service(handler, contexts), self._server)
         add_legacy_service(_LegacyService(handler, contexts), self._server)
         await self._server.start()
+        await self._front.start(self._listener)
 
     def stop(self) -> None:
         """Accept no more calls, and give running ones the grace period; only the first call does.
@@ -82,6 +84,7 @@ class GrpcServer:
         The caller ends the streams, which otherwise last as long as their tasks.
         """
         grace = 0 if self._stops else self._grace
+        self._front.close()
         self._calls.is_stopping = True
         self._stops.append(asyncio.create_task(self._server.stop(grace)))
 
@@ -90,21 +93,7 @@ class GrpcServer:
         if not self._stops:
             self.stop()
         await asyncio.gather(*self._stops)
-
-    def _listen(self, host: str, port: int) -> int:
-        name = f"[{host}]" if ":" in host else host or "0.0.0.0"
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            if port:  # gRPC would say in a log line of its own what is wrong, and not tell us
-                with contextlib.closing(socket.create_server((host, port), family=family)):
-                    pass
-            return self._server.add_insecure_port(f"{name}:{port}")
-        except (OSError, RuntimeError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be bound"
-            raise AddressInUseError(
-                f"cannot listen for gRPC on {name}:{port}: {reason}; "
-                "stop what listens there, or set EVERLOOP_HOST and EVERLOOP_GRPC_PORT"
-            ) from error
+        self._front.remove()
 
 
 class _Service(GrpcHandler):

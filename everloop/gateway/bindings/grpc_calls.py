@@ -6,7 +6,6 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, cast
-from urllib.parse import unquote
 
 import grpc
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb03
@@ -137,12 +136,20 @@ class _Method:
 class Calls(grpc.aio.ServerInterceptor):
     """Lets calls in, and lets nothing out but answers and statuses.
 
-    `is_stopping` says that streams end because the process does, not because their task has.
-    A client that takes nothing for `stalled_after` seconds is left.
+    `host_of` returns the address of the client that gRPC calls its peer. `is_stopping` says that streams end
+    because the process does, not because their task has. A client that takes nothing for `stalled_after`
+    seconds is left.
     """
 
-    def __init__(self, access: AccessControl, *, stalled_after: float = STALLED_AFTER) -> None:
+    def __init__(
+        self,
+        access: AccessControl,
+        host_of: Callable[[str], str],
+        *,
+        stalled_after: float = STALLED_AFTER,
+    ) -> None:
         self._access = access
+        self._host_of = host_of
         self._stalled_after = stalled_after
         self.is_stopping = False
 
@@ -233,7 +240,7 @@ class Calls(grpc.aio.ServerInterceptor):
 
     async def _let_in(self, method: _Method, headers: CallHeaders, context: Context) -> None:
         """Judge a call by its metadata: nothing else of it has been read."""
-        caller = await self._access.admit(headers, _address(context.peer()))
+        caller = await self._access.admit(headers, self._host_of(context.peer()))
         headers[VERSION] = _spoken_version(method, headers.get(VERSION, ""))
         OPERATIONS[_LEGACY_NAMES.get(method.name, method.name)].authorize(caller)
         extensions = get_requested_extensions([headers.get(EXTENSIONS, "")])
@@ -314,9 +321,3 @@ def _headers(context: Context) -> CallHeaders:
     """
     sent = context.invocation_metadata() or ()
     return CallHeaders((name, value) for name, value in sent if isinstance(value, str))
-
-
-def _address(peer: str) -> str:
-    """Return the address of `ipv4:127.0.0.1:50000` or `ipv6:%5B::1%5D:50000` without family and port."""
-    family, _, rest = unquote(peer).partition(":")
-    return rest.rpartition(":")[0].strip("[]") if family in {"ipv4", "ipv6"} else rest

@@ -259,14 +259,23 @@ def listen(settings: GatewaySettings, *, stalled_after: int = STALLED_AFTER) -> 
     Raises:
         AddressInUseError: somebody else does, or it is not ours to use.
     """
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    return _listen(settings.host, settings.port, "", "EVERLOOP_PORT", stalled_after)
+
+
+def listen_for_grpc(settings: GatewaySettings) -> socket.socket:
+    """Do as `listen` does, for gRPC."""
+    return _listen(settings.host, settings.grpc_port or 0, " for gRPC", "EVERLOOP_GRPC_PORT", STALLED_AFTER)
+
+
+def _listen(host: str, port: int, what: str, setting: str, stalled_after: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+        listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while ")[0]  # create_server repeats the address
         raise AddressInUseError(
-            f"cannot listen on {settings.host}:{settings.port}: {reason}; "
-            "stop what listens there, or set EVERLOOP_HOST and EVERLOOP_PORT"
+            f"cannot listen{what} on {host}:{port}: {reason}; "
+            f"stop what listens there, or set EVERLOOP_HOST and {setting}"
         ) from error
     # Connections inherit it. asyncio sets it only on sockets made with an explicit protocol number; without
     # it every answer waits 40 ms for the client's delayed acknowledgement.
