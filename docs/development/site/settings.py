@@ -31,9 +31,9 @@ INTRO = """\
 Settings are variables of the environment. Workers and gateways read them once, when they start.
 
 The command `everloop` also reads them from a file `.env` in the working directory. What the environment sets
-goes first. The file is in UTF-8, in UTF-16 or in Windows-1252. That holds for all commands that run Everloop or
-ask its servers: `dev`, `up`, `demo`, `conformance`, `worker`, `gateway`, `keys`, `schedules`, `housekeeping`,
-`reindex`, `temporal` and `doctor`.
+goes first. The file is in UTF-8, in UTF-16 or in Windows-1252. That holds for all commands that run Everloop
+or ask its servers: `dev`, `up`, `demo`, `conformance`, `worker`, `gateway`, `keys`, `schedules`,
+`housekeeping`, `reindex`, `temporal` and `doctor`.
 Where a stack runs in the directory, these ask its servers, whatever `.env` says of others. Commands that
 [talk to agents](command-line.md) do not read the file: it may have come with a folder of somebody else.
 
@@ -44,8 +44,8 @@ processes the same values.
   `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `SSL_CERT_FILE`, too, which libraries read.
 - An empty variable counts as not set.
 - A variable of what is not chosen is refused: `EVERLOOP_S3_BUCKET` without `EVERLOOP_BLOBS=s3`, for one.
-- A namespace that Temporal does not have, or that lacks our search attributes, ends the process. The message has
-  the command that makes them.
+- A namespace that Temporal does not have, or that lacks our search attributes, ends the process. The
+  message has the command that makes them.
 - Python's option `-OO` removes the docstrings that models read, so nothing that runs agents starts with it.
 - A variable that begins with `EVERLOOP_` and is no setting is reported, with the nearest real name.
 

@@ -188,8 +188,8 @@ def exception_fields(error: BaseException) -> dict[str, object]:
     """Return the type and stack of an exception, without its text; the stack is one multi-line text.
 
     structlog's own renderers expect a text in `stack`; our JSON has a list. A group has the stacks of its
-    errors, one after the other. Errors of Temporal's server keep their text: it is about namespaces, workflows
-    and search attributes.
+    errors, one after the other. Errors of Temporal's server keep their text: it is about namespaces,
+    workflows and search attributes.
     """
     inner, chain = inner_errors(error)[:MAX_ERRORS], chain_of(error)
     stack = [frame for each in inner for frame in _stack(each.__traceback__)]

@@ -69,8 +69,6 @@ class Shell:
             **os.environ,
             **NO_MODEL,
             "PATH": f"{commands}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "PYTEST_PLUGINS": "everloop.testing.plugin",
             "PYTEST_ADDOPTS": "-W error",
             "SHOP_PAYMENTS": f"http://127.0.0.1:{free_port()}",  # of examples/support_desk
         }

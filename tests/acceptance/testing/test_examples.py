@@ -88,8 +88,6 @@ def _is_of(process: psutil.Process, directory: Path) -> bool:
 async def _start(directory: Path, *arguments: str) -> asyncio.subprocess.Process:
     (directory / "tmp").mkdir(exist_ok=True)
     ours = {
-        "PYTHONPATH": str(ROOT),
-        "PYTEST_PLUGINS": "everloop.testing.plugin",
         "TMPDIR": str(directory / "tmp"),
         "EVERLOOP_REDIS_URL": "redis://of-somebody-else",
     }
