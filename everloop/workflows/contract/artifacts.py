@@ -1,4 +1,4 @@
-"""Artifacts as the store keeps them: the outputs of tasks, and the files that clients sent along.
+"""Artifacts in the store: outputs of tasks, and files that clients sent.
 
 Source: A2A 1.0 §4.1.7 (Artifact), §4.1.6 (Part).
 """
@@ -13,7 +13,7 @@ from everloop.workflows.contract.payloads import Wire
 
 
 class ArtifactStatus(StrEnum):
-    """Where an artifact stands. Only one that is building takes more content."""
+    """State of an artifact. Only a building one accepts more content."""
 
     BUILDING = "building"
     COMPLETE = "complete"
@@ -25,10 +25,10 @@ PartKind = Literal["text", "file", "data", "rows"]
 
 
 class ArtifactPart(Wire):
-    """What is known of a part besides its content. `size` is in bytes of content, `rows` counts a dataset's.
+    """Metadata of a part. `size` is in bytes of content, `rows` counts the rows of a dataset.
 
-    `row_schema` is the JSON schema that each row of a dataset fits. `url`: where a file is that somebody else
-    keeps; it has no content here.
+    `row_schema` is the JSON schema of each row of a dataset. `url` is the address of a file that is
+    stored elsewhere; its content is not stored here.
     """
 
     index: int
@@ -42,10 +42,10 @@ class ArtifactPart(Wire):
 
 
 class Operation(Wire):
-    """One change of an artifact, for people who ask how it came about. `index` is that of the part.
+    """One change of an artifact, for its history. `index` is that of the part.
 
-    `id` is the caller's name for it, empty if it has none: an operation of a name that is known is not
-    repeated.
+    `id` is the caller's name of the operation, empty without one: an operation with a recorded name is
+    not repeated.
     """
 
     kind: Literal["create", "append", "replace", "complete", "fail"]
@@ -58,8 +58,8 @@ class StoredArtifact(Wire):
     """An artifact without the content of its parts.
 
     `context_id` is the key of the context (`names.context_key`). `task_id` is the task that created it.
-    `is_input`: a client sent it along; it is no output. `version` counts its changes. `last_chunk_index`
-    is that of the last append, -1 before the first. `operations` are the newest 100.
+    `is_input`: a file of a client, not an output. `version` counts the changes. `last_chunk_index` is
+    that of the last append, -1 before the first. `operations` are the newest 100.
     """
 
     artifact_id: str

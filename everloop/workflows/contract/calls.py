@@ -1,4 +1,4 @@
-"""Inputs of the port methods: what the workflow asks the outside world for."""
+"""Inputs of the port methods: requests of the workflow for side effects."""
 
 from datetime import datetime
 from typing import Annotated, TypeVar
@@ -29,31 +29,30 @@ from everloop.workflows.contract.tasks import (
 )
 
 CREATE_TASK = "create_task"
-"""The tool with which a model says that a message is work for a task."""
+"""The tool by which a model turns a message into a task."""
 
 QUICK_TIME = 5.0
-"""Seconds after which a quick tool is no longer run inside the workflow, but like any other one.
-
-Meanwhile the workflow takes no message and no cancellation, and after 8 s Temporal's library would begin to
-add events to its history."""
+"""Seconds after which a quick tool leaves the workflow and runs like any other tool. Meanwhile the
+workflow handles no message and no cancellation, and after 8 s Temporal's library would begin to add
+events to its history."""
 
 QUICK_RESULT = 100_000
 """Bytes of JSON that the reply of a quick call may have; see `everloop.workflows.turns.tool_turn`."""
 
 BUILT_IN_TOOLS = ("read_result", "read_attachment")
-"""Tools that every agent has where there is something to read on; no others can be called so."""
+"""Built-in tools, offered where there is more to read. No other tool may have these names."""
 
 ToolReply = Annotated[ToolMessage | Question, Field(discriminator="role")]
-"""What a tool activity comes to: a result, or a question that has to be answered first."""
+"""The result of a tool activity: a tool message, or a question to answer first."""
 
 
 Call = TypeVar("Call", bound=Wire)
 
 
 def name_task(call: Call, task_id: str, run_id: str) -> Call:
-    """Return a call as its activity reads it: each `TaskRef` in it says what was not written.
+    """Return a call for its activity, with the omitted fields of each `TaskRef` filled in.
 
-    An activity is told its workflow and run by Temporal.
+    Temporal provides the workflow and run of an activity.
     """
     named: dict[str, Wire] = {}
     for name, value in call:
@@ -67,130 +66,130 @@ def name_task(call: Call, task_id: str, run_id: str) -> Call:
 class TranscriptCallInput(Wire):
     """A call about the transcript of a task, which gets a message at position `length`.
 
-    The transcript itself is not sent: the transcript cache holds it for this run.
+    The transcript is not sent: the transcript cache holds it for this run.
     """
 
     task: TaskRef
     iteration: int
     model: str | None
     length: int
-    """How many messages the transcript has."""
+    """Number of messages in the transcript."""
     digest: str = ""
-    """That of these messages; empty: nobody has to compare."""
+    """Digest of these messages; empty: no comparison is needed."""
     new: tuple[UserMessage, ...] = ()
-    """The last of them, which may not be in the cache yet."""
+    """The last of them, which may be missing from the cache."""
     previous_run: str = ""
-    """The run that this one continues, until its first reply: its cache is copied."""
+    """The previous run of the task, until the first reply: its cache is copied."""
     settings: ModelSettings = ModelSettings()
-    """Those that the task has pinned of its agent."""
+    """Pinned settings of the agent."""
     has_fallback: bool = False
-    """There is another model to ask where this one cannot answer."""
+    """Another model takes over if this one fails."""
 
 
 class CallModelInput(TranscriptCallInput):
     """Ask the model for its next reply."""
 
     version: int = 1
-    """That of the last status, including these."""
+    """Version of the last status, these included."""
     statuses: tuple[StatusChanged, ...] = ()
-    """Published before the call. A message that one has received stands in it without parts if it is among
-    `new`."""
+    """Statuses to publish before the call. A message that a status has received is in it without parts if
+    it is among `new`."""
     tries: int = 0
-    """Calls that ended without a reply for this position."""
+    """Failed attempts at this position."""
     warning: str = ""
     """Published with the call."""
     needs_price: bool = False
-    """A reply of unknown cost is of no use."""
+    """A reply of unknown cost is rejected."""
     tool: str | None = None
-    """The reply has to be a call of this tool and is no answer to the client, who has one already."""
+    """The reply has to call this tool. Its text is not an answer: the client has one already."""
     routing: bool = False
-    """The reply decides whether there is to be a task; all that it can call is `CREATE_TASK`."""
+    """The reply decides whether the message becomes a task. Its only tool is `CREATE_TASK`."""
     usage: Usage | None = None
-    """What the task has used so far, for agents whose plugins look at model calls."""
+    """Usage of the task until now, for agents with plugins that inspect model calls."""
     last: str = ""
-    """The limit that the task has come to, in words: the model answers now, without tools."""
+    """The limit that was reached, as text: the model answers now, without tools."""
 
 
 class CompactContextInput(TranscriptCallInput):
-    """Make room: sum up, or leave out, the messages up to `end` (exclusive), but for `first`."""
+    """Make room: sum up, or leave out, the messages up to `end` (exclusive), except `first`."""
 
     first: int = 0
     end: int
     compaction: Compaction
     waits: bool = False
-    """Where no model answers the task waits for an operator, rather than go on without a summary."""
+    """If no model answers, wait for an operator instead of going on without a summary."""
 
 
 class ToolCallInput(Wire):
-    """What has to be known of a tool call, whoever takes it."""
+    """Fields of a tool call that every recipient needs: a worker or a sub-agent."""
 
     task: TaskRef
     call: ToolCall
     statuses: tuple[StatusChanged, ...] = ()
     """Published before the call."""
     answers: tuple[Answer, ...] = ()
-    """What its questions came to so far, oldest first."""
+    """Answers to its questions until now, oldest first."""
     warning: str = ""
     """Published with the call."""
     identity: Identity | None = None
-    """Who started the task."""
+    """Identity of the caller who started the task."""
     veto: str = ""
-    """Why the call may not be made, whatever the agent that makes it says; empty: it may."""
+    """Why the call is vetoed by the task, whatever its agent allows; empty: it is not."""
     approvers: str = ""
-    """Who approves it, whatever the agent that makes it says; empty: nobody has to."""
+    """Approvers required by the task, whatever its agent requires; empty: no approval needed."""
 
 
 class RunToolInput(ToolCallInput):
     """Run one tool call."""
 
     position: int
-    """That of its result in the transcript."""
+    """Position of the result in the transcript."""
     reply: int = -1
-    """The position of the reply that asks for it, unless its result is next to it; see `asked_at`."""
+    """Position of the reply that made the call, unless the result is next to it; see `asked_at`."""
     timeout: float = 30.0
-    """In seconds; by default that of a `ToolSpec`."""
+    """In seconds; the default is that of `ToolSpec`."""
     plugin: str = ""
-    """The one that listed the tool for this task."""
+    """The plugin that listed the tool for this task."""
     digest: str = ""
-    """That of what it listed (`ToolSpec`)."""
+    """Digest of the listed definition (`ToolSpec`)."""
     has_fallback: bool = False
-    """Another tool runs if this one fails, so that its error is no message of the transcript."""
+    """Another tool runs if this one fails, so that its error is not added to the transcript."""
     together: int = 1
-    """So many calls of this tool begin now, with this one; they run as one, where one worker has them."""
+    """Number of calls of this tool that begin now, this one included. They run as one on the same worker."""
     scheduled: datetime | None = None
-    """When Temporal's server had this attempt begin; known of quick ones alone, which it does not see."""
+    """When Temporal's server scheduled this attempt. Only set for quick tools, which the server does not
+    see."""
     tried: str = ""
-    """Why the quick attempt before this one came to nothing: the name of its failure."""
+    """Failure type of the quick attempt before this one."""
     abandoned: bool = False
-    """Nobody waits any more for the call: its tool lets go of what it has begun, and no more
-    (`ToolSpec.abandons`)."""
+    """The result is no longer needed: the tool only releases what it has started (`ToolSpec.abandons`)."""
 
     @property
     def asked_at(self) -> int:
-        """The position of the reply that asks for it."""
+        """Position of the reply that made the call."""
         return self.position - 1 if self.reply < 0 else self.reply
 
 
 class LoadAgentInput(ToolCallInput):
-    """Look up the agent that a tool call asks."""
+    """Look up the agent that a tool call addresses."""
 
     agent_id: str
     child: str = ""
-    """The task id under which it will work; for a handoff that of the task itself."""
+    """Task id of the sub-agent; for a handoff that of the task itself."""
 
 
 class LoadedAgent(AgentSpec):
-    """An agent that a tool call asks; or what has to be answered before it is asked, or why it is not."""
+    """The agent that a tool call addresses, or a question to answer first, or why the call is refused."""
 
     question: Question | None = None
     refused: ToolMessage | None = None
 
 
 class StoreResultInput(Wire):
-    """Cache and announce the result of a call that no tool activity ran: a sub-agent's answer.
+    """Cache and publish a result without a tool activity: a sub-agent's answer.
 
-    `has_fallback` is as for a tool. `key` is that of the call (`names.call_key`): under it the whole is kept
-    of an answer that is too long; empty: it is short.
+    `has_fallback` is as for a tool. `key` is that of the call (`names.call_key`), under which a long
+    answer is stored in full; empty: the answer is short.
     """
 
     task: TaskRef
@@ -201,7 +200,7 @@ class StoreResultInput(Wire):
 
 
 class StoreTranscriptInput(Wire):
-    """Put messages back into the transcript cache, from position `start` on."""
+    """Write messages back into the transcript cache, from position `start` on."""
 
     task: TaskRef
     start: int
@@ -209,26 +208,26 @@ class StoreTranscriptInput(Wire):
 
 
 ConversationMessage = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
-"""What stands in the conversation of a context."""
+"""A message of the conversation of a context."""
 
 
 class LoadContextInput(Wire):
-    """Read what there is to recall of the conversation into an empty transcript."""
+    """Load the recalled part of the conversation into an empty transcript."""
 
     task: TaskRef
     memory: Memory = Memory()
 
 
 class LoadContextResult(Wire):
-    """The messages of the context before, oldest first; a summary of what is older is a user message."""
+    """Earlier messages of the context, oldest first. A user message holds the summary of older ones."""
 
     messages: tuple[ConversationMessage, ...] = ()
 
 
 class SaveContextInput(Wire):
-    """Append what a task adds to the conversation of its context, once.
+    """Append the messages of a task to the conversation of its context, once.
 
-    That are the messages from `first` to `length` of its cached transcript, which has this `digest`, but no
+    These are the messages from `first` to `length` of its cached transcript with this `digest`, except
     summaries.
     """
 
@@ -240,13 +239,13 @@ class SaveContextInput(Wire):
 
 
 class SaveContextResult(Wire):
-    """`is_long`: the conversation has more than a task recalls, and it is to be summed up."""
+    """`is_long`: the conversation exceeds the recalled length and has to be summed up."""
 
     is_long: bool = False
 
 
 class CompactConversationInput(Wire):
-    """Sum up what is too old to be recalled. `model` None: the worker's default."""
+    """Sum up messages too old to be recalled. `model` None: the worker's default."""
 
     task: TaskRef
     memory: Memory
@@ -254,10 +253,10 @@ class CompactConversationInput(Wire):
 
 
 class PrepareTaskInput(Wire):
-    """Get ready what the definition of an agent does not say: the tools that its plugins list for this task.
+    """Prepare a task: load its agent, and list the tools of its plugins.
 
-    The list is put at `position` of the transcript. `lists_tools`: whether to ask for it at all.
-    `loads_agent`: of the agent only the id is known.
+    The list is put at `position` of the transcript. `lists_tools`: whether plugins list tools.
+    `loads_agent`: only the id of the agent is set.
     """
 
     task: TaskRef
@@ -268,7 +267,7 @@ class PrepareTaskInput(Wire):
 
 
 class AttachInput(Wire):
-    """Give a task what its schedule keeps for it: files, by their ids, and whom it notifies."""
+    """Give a task the stored files of its schedule, by their ids, and its webhook."""
 
     task: TaskRef
     schedule: str
@@ -276,7 +275,7 @@ class AttachInput(Wire):
 
 
 class PreparedTask(Wire):
-    """`listed` is the list as it stands in the transcript, None for none; `tools` are its tools by name."""
+    """`listed` is the list in the transcript, None without one; `tools` are its tools by name."""
 
     listed: ToolsMessage | None = None
     tools: dict[str, ToolSpec] = {}
@@ -284,7 +283,7 @@ class PreparedTask(Wire):
 
 
 class BeforeRequestInput(Wire):
-    """Let plugins look at messages of the client before a model does."""
+    """Pass messages of the client to plugins before a model reads them."""
 
     task: TaskRef
     messages: tuple[UserMessage, ...]
@@ -292,14 +291,14 @@ class BeforeRequestInput(Wire):
 
 
 class BeforeRequestResult(Wire):
-    """The messages as the model is to read them; or why the task may not take them (`refused`)."""
+    """Messages for the model; or why the task is refused (`refused`)."""
 
     messages: tuple[UserMessage, ...]
     refused: str = ""
 
 
 class AfterCompletionInput(Wire):
-    """Let plugins know how a task has ended. `answer` is the text of its answer, `reason` why it has none."""
+    """Notify plugins of the end of a task. `answer` is its text, `reason` the cause of a missing answer."""
 
     task: TaskRef
     state: TaskState
@@ -311,7 +310,7 @@ class AfterCompletionInput(Wire):
 
 
 class NarrateInput(Wire):
-    """Say to the client every few seconds what the task is doing. `model` is the agent's own."""
+    """Publish every few seconds what the task is doing. `model` is the agent's own."""
 
     task: TaskRef
     narrator: NarratorSpec
@@ -319,9 +318,10 @@ class NarrateInput(Wire):
 
 
 class PublishInput(Wire):
-    """Publish events that no other activity carries. `opening` lets clients see a task that was hidden.
+    """Publish events without another activity. `opening` makes a hidden task visible to clients.
 
-    `remember` is kept before the events are published: whoever has seen the end may rely on it.
+    `remember` is stored before the events are published, so that it exists for every reader of the last
+    event.
     """
 
     task: TaskRef
@@ -333,24 +333,24 @@ class PublishInput(Wire):
 # Push notifications.
 
 PUSH_FAILED = "PushFailed"
-"""A webhook did not take a notification. Retryable."""
+"""A webhook did not accept a notification. Retryable."""
 
 TASK_UNREADABLE = "TaskUnreadable"
-"""The view of a task is lost, and its workflow does not tell it now. Retryable."""
+"""The view of a task is lost, and its workflow does not answer the query now. Retryable."""
 
 
 class PushRef(Wire):
-    """The notifications of one task for one config; nothing of either stands in a history."""
+    """The notifications of one task for one config. Neither's content is in a history."""
 
     task_id: str
     config_id: str
 
 
 class DeliverPushResult(Wire):
-    """What became of it.
+    """Outcome of a delivery.
 
-    `delivered`: there may be more, look again at once. `done`: the client has acknowledged the end of the
-    task, or wants no notifications.
+    `delivered`: there may be more, call again at once. `done`: the client has acknowledged the end of
+    the task, or has removed the config.
     """
 
     delivered: bool = False

@@ -1,4 +1,4 @@
-"""Deletion: what the workflow that deletes and its activity tell each other. It holds ids, and no content."""
+"""Deletion: inputs and results of its workflow and its activity. They hold ids, no content."""
 
 from abc import ABC, abstractmethod
 from enum import StrEnum
@@ -10,14 +10,14 @@ from everloop.workflows.contract.payloads import Wire
 DELETION_WORKFLOW_TYPE = "Deletion"
 
 NEVER_GONE = "NeverGone"
-"""What was deleted is still there after many tries. Not retryable."""
+"""Some data still exist after many deletion attempts. Not retryable."""
 
 OF, REMOVED = "of", "removed"
-"""Names in the memo of a deletion: what it deletes, and what it has removed until now."""
+"""Memo fields of a deletion: its target, and the counts of removed items."""
 
 
 class DeletionKind(StrEnum):
-    """What is deleted, with all that belongs to it."""
+    """Kinds of things that are deleted together with all their data."""
 
     TASK = "task"
     CONTEXT = "context"
@@ -26,7 +26,7 @@ class DeletionKind(StrEnum):
 
 
 class Removed(Wire):
-    """How much was removed: tasks of clients, artifacts, keys of Redis, blobs."""
+    """Counts of removed items: tasks of clients, artifacts, keys of Redis, blobs."""
 
     tasks: int = 0
     artifacts: int = 0
@@ -43,18 +43,18 @@ class Removed(Wire):
 
 
 class DeletionTarget(Wire):
-    """What is to be deleted. `id` is that of the task or the artifact; contexts and owners have their own."""
+    """Target of a deletion. `id` is that of the task or the artifact; contexts and owners have their own."""
 
     kind: DeletionKind
     owner: str
     context_id: str = ""
     id: str = ""
     if_over: bool = False
-    """Of a context: nothing is deleted any more once a task begins in it, until its time is over again."""
+    """For a context: stop if a new task begins in it, until it expires again."""
 
     @property
     def name(self) -> str:
-        """The id by which a client knows it."""
+        """The id that clients use."""
         match self.kind:
             case DeletionKind.CONTEXT:
                 return self.context_id
@@ -65,26 +65,26 @@ class DeletionTarget(Wire):
 
 
 class DeletionInput(Wire):
-    """`removed`: what earlier runs of the same deletion have."""
+    """`removed`: counts of earlier runs of the same deletion."""
 
     target: DeletionTarget
     removed: Removed = Removed()
 
 
 class RemoveResult(Wire):
-    """What a step has removed. `found_nothing`: nothing was there any more, so that it may be all."""
+    """Counts of a step. `found_nothing`: no data were found, so that the deletion may be complete."""
 
     removed: Removed = Removed()
     found_nothing: bool = False
 
 
 class DeletionPort(ABC):
-    """Remove everything of something, whatever state it is in."""
+    """Remove all data of a target, in any state."""
 
     @abstractmethod
     @activity.defn
     async def remove(self, target: DeletionTarget) -> RemoveResult:
-        """Take one limited step; it is safe to repeat at any time.
+        """Take one limited step. It is safe to repeat at any time.
 
-        What finds the rest goes last, so that whoever goes on after a crash finds the rest as well.
+        Indexes are removed last, so that a run after a crash still finds the rest.
         """

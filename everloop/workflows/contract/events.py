@@ -1,32 +1,32 @@
-"""What a task publishes while it runs. A task's view is the fold of these events, in stream order.
+"""Events of a running task. A task's view is the fold of these events, in stream order.
 
 Fold rules (`everloop.stores.views` follows them):
 
-- Every event comes from a run. A status or a chunk of a run never seen before makes it the newest; events of
-  a run that was overtaken are dropped (a task that an operator reset has a new run id). Other events pass
+- Every event comes from a run. A status or a chunk of an unknown run makes it the newest; events of an
+  overtaken run are dropped (a task that an operator reset has a new run id). Other events pass
   through unless their run was overtaken.
 - `status`: applies when (version, step) is greater than that of the last status of the same run, or when
   the run is new; otherwise it is dropped. The message of the status it replaces (unless its step is above
-  0: such a note is no part of the conversation), then `received`, are appended to the view's history; a
-  message id that stands there already is not appended again. A run counts its statuses and publishes all of
-  them, so a number that is not the next one tells that the store has lost some: the view and the event are
-  marked, until the workflow has told what is missing.
+  0: such a note is not part of the conversation), then `received`, are appended to the view's history; a
+  message id that is already there is not appended again. A run counts its statuses and publishes all of
+  them, so a gap in the numbers means that the store has lost some: the view and the event are marked, until
+  the workflow has sent the missing ones.
 - A terminal `status` other than completed marks every draft that is not complete as failed; so does a chunk
-  that says it. A failed draft takes no more chunks; a newer draft takes its place as before.
+  with `failed`. A failed draft accepts no more chunks; a newer draft replaces it as before.
 - `artifact-chunk`: belongs to a draft, ordered by (position, attempt) within a run. Index n appends when it
-  continues the current draft without a gap. Index 0 begins a newer draft, as its `mode` says: "draft" and
-  "replace" take the place of the artifact, "draft" only if its own position is not complete yet; "extend"
+  continues the current draft without a gap. Index 0 begins a newer draft, according to its `mode`: "draft" and
+  "replace" replace the artifact, "draft" only if its own position is not complete yet; "extend"
   keeps the content and appends to it, if there is an artifact that is neither complete nor failed. A chunk
   of an older draft and a gap are dropped.
-- `narration` passes through unless the view's status is another one than submitted or working.
+- `narration` passes through if the view's status is submitted or working.
 - Content: a text without media type and file name continues the text before it. An empty one adds nothing,
   except that a draft of nothing else is one empty text.
 - Every other kind changes nothing in the view; it only passes through the stream.
 
 A dropped event does not reach the stream.
 
-What reaches the stream of a sub-agent's task, but for `task-created`, reaches the stream of the client's task
-in the same step, as `sub-agent`: unless that task is not known, or has ended.
+Each event in the stream of a sub-agent's task, except `task-created`, reaches the stream of the client's task
+in the same step, as `sub-agent`, unless that task is unknown or has ended.
 """
 
 import json
@@ -45,7 +45,7 @@ RESPONSE_ARTIFACT = "response"
 """Id of the artifact that carries the model's answer."""
 
 USAGE = "usage"
-"""Key in the metadata of a status: what the task has used so far."""
+"""Key in the metadata of a status: usage of the task until now."""
 
 REASON = "reason"
 """Key in the metadata of the message of a failed task: the name of the failure."""
@@ -61,7 +61,7 @@ class TaskCreated(Wire):
 
 
 ResumedAfter = Literal["attempt", "answer", "operator"]
-"""What a task goes on after: an attempt that was lost or failed, an answer, an operator's signal."""
+"""Why a waiting task goes on: a lost or failed attempt, an answer, an operator's signal."""
 
 
 class StatusChanged(Wire):
@@ -81,27 +81,27 @@ class StatusChanged(Wire):
     questions: tuple[Question, ...] = ()
     metadata: dict[str, JsonValue] = {}
     resumed: ResumedAfter | None = None
-    """What the task goes on after, where it had to wait."""
+    """Why the task goes on, if it had to wait."""
 
 
 ChunkMode = Literal["draft", "replace", "extend"]
-"""What the first chunk of a draft does to the artifact that stands there."""
+"""Effect of the first chunk of a draft on the existing artifact."""
 
 
 MAX_WHOLE_BYTES = 64_000
-"""Of an artifact as JSON. One that is not larger is sent once more, complete, with its last update: some
-clients read nothing else of it."""
+"""Size limit of an artifact as JSON. A smaller artifact is sent once more, complete, with its last update:
+some clients read nothing else of it."""
 
 
 class ArtifactChunk(Wire):
     """A piece of an artifact.
 
-    `position` is that of the reply in the transcript whose text or tool arguments it comes from, or that of
-    the result of the tool call which writes it. The artifact store numbers what it publishes (`attempt`) by
+    `position` is that of the reply in the transcript that contains the text or tool arguments, or that
+    of the result of the tool call that writes it. The artifact store numbers its events (`attempt`) by
     the version of the artifact. `failed`: nothing follows, and the artifact stays unfinished.
 
-    `content`, of a last chunk, is all of the artifact, this part included. Clients get it in place of the
-    part; views do without it.
+    `content`, of a last chunk, is the complete artifact, this part included. Clients get it in place of
+    the part; views ignore it.
     """
 
     kind: Literal["artifact-chunk"] = "artifact-chunk"
@@ -119,7 +119,7 @@ class ArtifactChunk(Wire):
 
 
 def content_of(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the content that a last chunk carries; none where it is too large."""
+    """Return the content for a last chunk, empty if it is too large."""
     text = json.dumps([part.model_dump(mode="json") for part in parts], ensure_ascii=False)
     return tuple(parts) if len(text.encode(errors="replace")) <= MAX_WHOLE_BYTES else ()
 
@@ -135,7 +135,7 @@ class IterationStarted(Wire):
 class Thought(Wire):
     """A piece of the model's reasoning. `thought_id` is the id of an inline <thinking> tag, or empty.
 
-    `last`: the thought ends here. One that breaks off with its attempt has no end.
+    `last`: the end of the thought. A thought interrupted with its attempt has no end.
     """
 
     kind: Literal["thought"] = "thought"
@@ -146,7 +146,7 @@ class Thought(Wire):
 
 
 class ContentCompleted(Wire):
-    """A reply of the model is whole.
+    """A reply of the model is complete.
 
     `finish_reason` is the provider's: stop, length, content_filter, tool_calls and others.
     """
@@ -158,7 +158,7 @@ class ContentCompleted(Wire):
 
 
 class ProviderToolRan(Wire):
-    """What became of a tool that the provider runs itself, such as a web search; `detail` is its own."""
+    """A provider ran one of its own tools, such as a web search. `detail` is provider-specific."""
 
     kind: Literal["provider-tool"] = "provider-tool"
     iteration: int
@@ -169,7 +169,7 @@ class ProviderToolRan(Wire):
 
 
 class ToolCalled(Wire):
-    """The model asked for a tool. Arguments are shown as the model wrote them."""
+    """The model called a tool. Arguments are unchanged."""
 
     kind: Literal["tool-call"] = "tool-call"
     iteration: int
@@ -188,7 +188,7 @@ class ToolStarted(Wire):
 
 
 class ToolProgressed(Wire):
-    """A tool reports how far it is."""
+    """A tool reports its progress."""
 
     kind: Literal["tool-progress"] = "tool-progress"
     call_id: str
@@ -197,9 +197,9 @@ class ToolProgressed(Wire):
 
 
 class ToolCompleted(Wire):
-    """A tool call ended. `result` is its beginning if it is `cut`; all of it has `size` bytes in UTF-8.
+    """A tool call ended. `result` is truncated if `cut`; the complete result has `size` bytes in UTF-8.
 
-    `raised_at` is the line of the tool's author where it raised, such as `tools.py:12 pay`.
+    `raised_at` is the line of the tool's author that raised, such as `tools.py:12 pay`.
     """
 
     kind: Literal["tool-complete"] = "tool-complete"
@@ -211,7 +211,7 @@ class ToolCompleted(Wire):
     cut: bool = False
     raised_at: str = ""
     cached: bool = False
-    """The tool did not run: it is what an earlier call with the same arguments was answered."""
+    """The tool did not run: the result is that of an earlier call with the same arguments."""
 
 
 class RetryScheduled(Wire):
@@ -226,8 +226,8 @@ class RetryScheduled(Wire):
 class Resumed(Wire):
     """The task goes on. After an attempt, `attempt` is the number of the one that begins.
 
-    `call_id` is that of the tool call which is tried again; empty: the model is asked again, or people and
-    operators were waited for. Clients get it also with a status that is `resumed`.
+    `call_id` is the retried tool call; empty: a retry of the model call, or the end of a wait for
+    people and operators. Clients get it also with a status that is `resumed`.
     """
 
     kind: Literal["resumed"] = "resumed"
@@ -237,7 +237,7 @@ class Resumed(Wire):
 
 
 class Warned(Wire):
-    """Something is off that does not stop the task."""
+    """A problem that does not stop the task."""
 
     kind: Literal["warning"] = "warning"
     text: str
@@ -263,9 +263,9 @@ class AgentInvoked(Wire):
 class SubAgentEvent(Wire):
     """An event of a sub-agent's task, as its subscribers get it.
 
-    `path` are the keys of the calls that lead down to it, from the task whose stream this is: the last part
-    of each task id that `AgentInvoked` told. Of an event that is too large its short fields are left, with
-    `cut`: true. A status comes without what was received and asked.
+    `path` are the keys of the calls from the task of this stream down to the sub-agent: the last part
+    of each task id in `AgentInvoked`. A too large event has only its short fields, with `cut`: true. A
+    status comes without received messages and questions.
     """
 
     kind: Literal["sub-agent"] = "sub-agent"
@@ -274,7 +274,7 @@ class SubAgentEvent(Wire):
 
 
 class Narrated(Wire):
-    """What the task is doing, in at most 50 characters, while it works."""
+    """The current activity of the task, in at most 50 characters."""
 
     kind: Literal["narration"] = "narration"
     text: str

@@ -1,4 +1,4 @@
-"""Messages as A2A knows them and as the transcript of a task keeps them.
+"""Messages of A2A and of the transcript of a task.
 
 Source: A2A 1.0 §4.1.4 (Message), §4.1.6 (Part); OpenAI Chat Completions for roles and tool calls.
 """
@@ -15,7 +15,7 @@ from everloop.workflows.contract.payloads import Wire
 
 
 class TextPart(Wire):
-    """Text. `media_type` and `filename` are empty unless somebody named them."""
+    """Text. `media_type` and `filename` are empty unless the sender set them."""
 
     kind: Literal["text"] = "text"
     text: str
@@ -25,7 +25,7 @@ class TextPart(Wire):
 
 
 EMPTY = TextPart(text="")
-"""Adds nothing to a part."""
+"""An empty text, which joins a part without a change."""
 
 
 class DataPart(Wire):
@@ -39,16 +39,16 @@ class DataPart(Wire):
 
 
 class StoredPart(Wire):
-    """Where the artifact store keeps a file: part `index` of an artifact in the context of the task."""
+    """Location of a file in the artifact store: part `index` of an artifact in the context of the task."""
 
     artifact_id: str
     index: int = 0
 
 
 class FilePart(Wire):
-    """A file. Its content is in one of three places: here in base64, behind a `url`, or `stored`.
+    """A file. Its content is here in base64, behind a `url`, or `stored`.
 
-    `size` is in bytes, None where nobody knows it (a URL, or a file that is still being written).
+    `size` is in bytes, None if unknown (a URL, or a file that is still being written).
     """
 
     kind: Literal["file"] = "file"
@@ -65,9 +65,9 @@ Part = Annotated[TextPart | DataPart | FilePart, Field(discriminator="kind")]
 
 
 class TaskReference(Wire):
-    """Another task that a message refers to, and in words what came of it, for the model.
+    """Another task that a message refers to, with its outcome as text for the model.
 
-    `answer` is what its agent answered, `text` everything else.
+    `answer` is the answer of its agent, `text` everything else.
     """
 
     task_id: str
@@ -79,9 +79,10 @@ class TaskReference(Wire):
 class UserMessage(Wire):
     """A message of the client. `message_id` is unique within its task (`names.view_message_id`).
 
-    `answers` is the id of the open question that it answers. The gateway sets it, and nobody else, by what
-    clients could see of the task when the message arrived; empty: it is no answer, whatever it says.
-    `references` are the tasks that A2A's referenceTaskIds name, `extensions` URIs of what it makes use of.
+    `answers` is the id of the open question that it answers. Only the gateway sets it, from the view of
+    the task when the message arrived; empty: the message is not an answer, whatever its text.
+    `references` are the tasks in A2A's referenceTaskIds, `extensions` URIs of the A2A extensions in
+    use.
     """
 
     role: Literal["user"] = "user"
@@ -94,7 +95,7 @@ class UserMessage(Wire):
 
 
 class AgentMessage(Wire):
-    """A message of the agent to the client in a status, outside of the answer itself."""
+    """A message of the agent to the client in a status, apart from the answer."""
 
     role: Literal["agent"] = "agent"
     message_id: str
@@ -106,10 +107,10 @@ Message = Annotated[UserMessage | AgentMessage, Field(discriminator="role")]
 
 
 class ToolCall(Wire):
-    """A call the model asked for. `arguments` is the JSON text as the model wrote it.
+    """A call by the model. `arguments` is the JSON text as the model wrote it.
 
-    `id` is our own, made of its place (`everloop.workflows.contract.names.name_calls`). `repeat` counts the
-    calls before it in its reply that say exactly the same. `opaque` is as in `AssistantMessage`.
+    `id` is our own, derived from the position (`everloop.workflows.contract.names.name_calls`).
+    `repeat` counts earlier identical calls of the reply. `opaque` is as in `AssistantMessage`.
     """
 
     id: str
@@ -121,14 +122,14 @@ class ToolCall(Wire):
     def result(
         self, content: str, outcome: "ToolOutcome" = "ok", artifacts: tuple[str, ...] = ()
     ) -> "ToolMessage":
-        """Return the message that says what the call came to."""
+        """Return the message with the result of the call."""
         return ToolMessage(
             call_id=self.id, name=self.name, content=content, outcome=outcome, artifacts=artifacts
         )
 
 
 class Usage(Wire):
-    """Tokens, as the provider counted them, and what they cost in US dollars; None where nobody knows it.
+    """Tokens, as the provider counted them, and their cost in US dollars; None if unknown.
 
     `cached_tokens` and `cache_write_tokens` are among `input_tokens`, `reasoning_tokens` among
     `output_tokens`.
@@ -142,11 +143,11 @@ class Usage(Wire):
     reasoning_tokens: int = 0
 
     def to_metadata(self) -> dict[str, JsonValue]:
-        """Return it under names as A2A writes them."""
+        """Return the usage under A2A field names."""
         return {"inputTokens": self.input_tokens, "outputTokens": self.output_tokens, "cost": self.cost}
 
     def __add__(self, other: "Usage") -> "Usage":
-        """Return both together; a cost of which a part is not known is not known."""
+        """Return the sum. The cost is unknown if that of a part is."""
         is_known = self.cost is not None and other.cost is not None
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
@@ -159,56 +160,56 @@ class Usage(Wire):
 
     @property
     def known_cost(self) -> float:
-        """The cost as limits count it: 0 where nobody knows it."""
+        """The cost for limits: 0 if unknown."""
         return self.cost or 0
 
 
 class AssistantMessage(Wire):
-    """One whole reply of the model. Without `tool_calls` its text is an answer."""
+    """One complete reply of the model. Without `tool_calls` its text is an answer."""
 
     role: Literal["assistant"] = "assistant"
     text: str = ""
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     model: str = ""
-    """As the provider named it; see `answered_by`."""
+    """Name of the model in the reply, if it differs from the requested one; see `answered_by`."""
     finish_reason: str = ""
-    """Why it ended; see `ended_with`."""
+    """Finish reason of the provider; see `ended_with`."""
     usage: Usage = Usage()
     is_published: bool = True
-    """False if the end of the reply could not be published; the workflow then does it."""
+    """False if the end of the reply could not be published; the workflow then publishes it."""
     closing: str = ""
-    """What goes into the last status, beside an answer or in its place."""
+    """Text of the last status, beside an answer or in its place."""
     rejects: bool = False
     """Whether the task ends as rejected."""
     refused: str = ""
-    """Why the reply does not stand: the model reads it and replies again."""
+    """Why the reply is refused: the model gets this text and replies again."""
     is_invalid: bool = False
-    """Whether it was refused because it is not the data that the agent has to give."""
+    """Whether it was refused because it does not match the agent's output model."""
     source: str = ""
-    """The model that was asked, as `provider/model`."""
+    """The requested model, as `provider/model`."""
     opaque: str = ""
-    """A JSON object: fields that the provider wants back with the reply. Nobody else reads them; they go to
-    the `source` alone, and to no client."""
+    """A JSON object: fields to send back to the provider with the reply. They go only to the `source`, and
+    to no client."""
     reasoning_field: str = ""
-    """The field under which `reasoning` goes back word for word, where the provider wants that."""
+    """The field that returns `reasoning` unchanged to a provider that requires it."""
     reason: str = ""
-    """Why the reply is no ordinary end: a name of `failures`."""
+    """Why the reply did not end normally: a name of `failures`."""
     fails: bool = False
     """Whether the task fails for that reason."""
 
     @property
     def answered_by(self) -> str:
-        """The model as the provider named it, which most name as it was asked for."""
+        """Name of the model in the reply; most providers return the requested name."""
         return self.model or self.source.partition("/")[2]
 
     @property
     def ended_with(self) -> str:
-        """Why the provider says that it ended."""
+        """Finish reason of the provider."""
         return self.finish_reason or ("tool_calls" if self.tool_calls else "")
 
     def to_keep(self) -> "AssistantMessage":
-        """Return it without what the rest of it says: a history has many replies."""
+        """Return the reply without derivable fields: a history has many replies."""
         rest = self.model_copy(update={"model": "", "finish_reason": ""})
         model = "" if rest.answered_by == self.model else self.model
         reason = "" if rest.ended_with == self.finish_reason else self.finish_reason
@@ -216,21 +217,18 @@ class AssistantMessage(Wire):
 
 
 ToolOutcome = Literal["ok", "error", "invalid", "unknown", "rejected"]
-"""How a tool call ended.
-
-"error": the tool failed. "invalid": there is no such tool, or the arguments do not fit. "unknown": it was
-started but its end was lost, and it was not run again because it is not idempotent. "rejected": a person
-said no, or nobody answered in time.
-"""
+"""Outcome of a tool call. "error": the tool failed. "invalid": unknown tool, or invalid arguments.
+"unknown": it was started but its end was lost, and it was not run again because it is not idempotent.
+"rejected": a person rejected it, or the question timed out."""
 
 
 class ToolMessage(Wire):
-    """What one tool call came to; unless all went well, `content` says what did not.
+    """Result of a tool call, or in `content` the error.
 
-    `artifacts` are the ids of those that it wrote. `raised_at` is the line of the tool's author where it
-    raised, such as `tools.py:12 pay`; the model does not read it. `files` are for the model to look at, by
-    reference. `whole`: how many bytes the result has of which `content` is the beginning; 0: it is all. It is
-    `kept` under this name (`names.result_artifact`); empty: the rest is lost.
+    `artifacts` are the ids of those that it wrote. `raised_at` is the line of the tool's author that
+    raised, such as `tools.py:12 pay`; the model does not get it. `files` are for the model to read, by
+    reference. `whole`: size in bytes of a result truncated in `content`; 0: it is complete. `kept` is
+    the name of the complete result (`names.result_artifact`); empty: the rest is lost.
     """
 
     role: Literal["tool"] = "tool"
@@ -244,14 +242,15 @@ class ToolMessage(Wire):
     whole: int = 0
     kept: str = ""
     cached: bool = False
-    """It is what an earlier call with the same arguments was answered; this one did not run."""
+    """The result is that of an earlier call with the same arguments; this call did not run."""
 
 
 class SummaryMessage(Wire):
-    """From here on, model calls read `text` in place of the transcript's messages up to `end` (exclusive).
+    """From here on, `text` replaces the transcript's messages up to `end` (exclusive) in model calls.
 
-    The task's first message, at position `first`, stays, and so do those from `end` on. An empty text means
-    that they are left out. An earlier summary is covered by a later one. `usage` is what writing it took.
+    The task's first message, at position `first`, stays, and so do those from `end` on. An empty text
+    means that they are left out. An earlier summary is covered by a later one. `usage` is the cost of
+    the summary.
     """
 
     role: Literal["summary"] = "summary"
@@ -262,7 +261,7 @@ class SummaryMessage(Wire):
 
 
 class ListedTool(Wire):
-    """A tool as the model reads of it; in a transcript one that a plugin has listed for the task.
+    """A tool as described to the model; in a transcript one that a plugin has listed for the task.
 
     `parameters` is the JSON schema of its arguments.
     """
@@ -273,10 +272,10 @@ class ListedTool(Wire):
 
 
 class ToolsMessage(Wire):
-    """The tools that plugins have listed for the task.
+    """Tools listed by plugins for the task.
 
-    From here on model calls offer these, beside the agent's own, whatever their servers say later. The last
-    list counts. No model reads it as a message.
+    From here on model calls offer these, beside the agent's own, whatever their servers list later. The
+    last list counts. It is not sent to models as a message.
     """
 
     role: Literal["tools"] = "tools"
@@ -284,7 +283,7 @@ class ToolsMessage(Wire):
 
 
 SpokenMessage = UserMessage | AssistantMessage | ToolMessage
-"""The messages of a conversation; everything else in a transcript is about it."""
+"""Messages of a conversation; the other entries of a transcript are about it."""
 
 TranscriptMessage = Annotated[
     UserMessage | AssistantMessage | ToolMessage | SummaryMessage | ToolsMessage, Field(discriminator="role")
@@ -297,14 +296,14 @@ def text_of(parts: tuple[Part, ...]) -> str:
 
 
 def is_plain(part: Part) -> bool:
-    """Whether it is a text with neither media type nor file name."""
+    """Return True for a text with neither media type nor file name."""
     return isinstance(part, TextPart) and not (part.media_type or part.filename)
 
 
 def join_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
     """Return parts as views show them: a plain text continues the text before it.
 
-    Where there is none to continue, an empty one is left out, unless it is all there is.
+    An empty text without one before it is left out, unless it is the only part.
     """
     runs: list[list[Part]] = []
     for part in parts:
@@ -323,7 +322,7 @@ def _joined(run: Sequence[Part]) -> Part:
 
 
 def answer_part(text: str, *, is_data: bool) -> TextPart | DataPart:
-    """Return an answer as clients get it; one that was stored before the agent gave data is a text."""
+    """Return an answer for clients; one that was stored before the agent had an output model is a text."""
     try:
         return DataPart(data=json.loads(text)) if is_data else TextPart(text=text)
     except ValueError:
@@ -331,15 +330,15 @@ def answer_part(text: str, *, is_data: bool) -> TextPart | DataPart:
 
 
 def describe_parts(parts: Sequence[Part]) -> list[JsonValue]:
-    """Return parts as JSON that a new field changes only where it is used.
+    """Return parts as JSON in which a new field appears only where it is set.
 
-    The id under which a file is stored stands for its bytes.
+    The id of a stored file stands for its bytes.
     """
     return [part.model_dump(mode="json", exclude=_unused(part)) for part in parts]
 
 
 def content_digest(message: UserMessage) -> str:
-    """Return what tells what this message says from what another one says, whatever is noted beside it."""
+    """Return the digest of a message's content, without its annotations."""
     content = json.dumps(describe_parts(message.parts), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
@@ -348,25 +347,25 @@ def _unused(part: Part) -> set[str]:
     return {name for name in ("media_type", "filename", "metadata") if not getattr(part, name)}
 
 
-# What workflow and activities know of a transcript without sending it: its digest, and its size.
+# Digest and size of a transcript, by which workflow and activities compare it without sending it.
 
 ENVELOPE = 200
-"""Bytes of a message besides what it says: ids and names of fields, about."""
+"""Approximate bytes of a message besides its content: ids and field names."""
 
 BYTES_PER_TOKEN = 4
-"""A rule of thumb, for what the provider has not counted yet."""
+"""Estimate for text without a token count of the provider."""
 
 DIGEST_LENGTH = 16
 """Characters, of four bits each: every call about a transcript has its digest."""
 
 _NOT_IN_CACHE = {"is_published"}
-"""What an activity finds out once its message is cached. No model reads it."""
+"""Fields that an activity sets after its message is cached. They are not sent to models."""
 
 
 def extend_digest(digest: str, messages: Iterable[TranscriptMessage]) -> str:
-    """Return the digest of a transcript, of which `digest` is that so far (empty at first), with these added.
+    """Return the digest of a transcript whose digest was `digest` (empty at first), extended by messages.
 
-    It is the same on both sides of a payload, whatever JSON has made of a message in between.
+    It is the same on both sides of a payload, whatever JSON round trips changed in a message.
     """
     for message in messages:
         content = message.model_dump_json(exclude_defaults=True, exclude=_NOT_IN_CACHE)
@@ -375,21 +374,21 @@ def extend_digest(digest: str, messages: Iterable[TranscriptMessage]) -> str:
 
 
 def measure(message: TranscriptMessage | AgentMessage) -> int:
-    """Return about how many bytes a message has in JSON.
+    """Return the approximate size of a message in bytes of JSON.
 
-    Decisions of workflows depend on it, so it must not change: what was added to messages later counts only
-    where there is some.
+    Decisions of workflows depend on it, so it must not change: fields that were added to messages later
+    count only where they are set.
     """
     return ENVELOPE + sum(map(_size, _content(message)))
 
 
 def estimate_tokens(message: TranscriptMessage) -> int:
-    """Return about how many tokens a message adds to a prompt."""
+    """Estimate the tokens that a message adds to a prompt."""
     return measure(message) // BYTES_PER_TOKEN
 
 
 def prompt_tokens_of(messages: Iterable[TranscriptMessage]) -> int:
-    """Return about how long a prompt of these messages is; 0 behind a summary, until a reply tells."""
+    """Estimate the tokens of a prompt of these messages; 0 after a summary, until the next reply."""
     tokens = 0
     for message in messages:
         usage = message.usage if isinstance(message, AssistantMessage) else Usage()

@@ -1,4 +1,4 @@
-"""How everything is called: ids, queues, search attributes."""
+"""Names: ids, queues, search attributes."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ ANONYMOUS = "anonymous"
 """The owner of tasks and artifacts whose client did not authenticate."""
 
 WORKER_QUEUES = ("workflows", "model", "tools", "push", "narrator")
-"""What workers call the task queues of an Everloop, each of which they can serve alone."""
+"""Names that workers use for the task queues of an Everloop. A worker can serve a single one."""
 
 WORKFLOWS_QUEUE, MODEL_QUEUE, TOOLS_QUEUE, PUSH_QUEUE, NARRATOR_QUEUE = WORKER_QUEUES
 
@@ -26,35 +26,34 @@ WORKFLOW_TYPE = "AgentTask"
 PUSH_WORKFLOW_TYPE = "PushDelivery"
 
 PUSH_NEWS = "news"
-"""The signal that tells a `PushDelivery` that its task has a new status."""
+"""The signal to a `PushDelivery` after a new status of its task."""
 
 SUB_AGENT_ASKS = "zz_internal_sub_agent_asks"
-"""The signal with which the task of a sub-agent tells the task that it works for what it asks."""
+"""The signal with the questions of a sub-agent, from its task to the parent task."""
 
 PEOPLE_ANSWER = "zz_internal_people_answer"
-"""The signal that takes an answer down to the task of the sub-agent that asked.
-
-The Temporal UI lists signals sorted: these come behind those of operators."""
+"""The signal with an answer, down to the task of the sub-agent that asked. The Temporal UI lists signals
+sorted: these come behind those of operators."""
 
 AGENT_ID = SearchAttributeKey.for_keyword("AgentId")
 CONTEXT_ID = SearchAttributeKey.for_keyword("ContextId")
 OWNER = SearchAttributeKey.for_keyword("Owner")
 TASK_STATE = SearchAttributeKey.for_keyword("TaskState")
 TASK_VERSION = SearchAttributeKey.for_int("TaskVersion")
-"""The status that says `TaskState` has this number or a later one; the statuses of a task are numbered."""
+"""Version of the status in `TaskState`, or of an earlier one; the statuses of a task are numbered."""
 
 PARKED = "everloop_parked"
-"""The function of a worker by which a task says that it waits for people."""
+"""The function of a worker by which a task reports that it waits for people."""
 
 SEARCH_ATTRIBUTES = (AGENT_ID, CONTEXT_ID, OWNER, TASK_STATE, TASK_VERSION)
 
 MAX_PLAIN_CONFIG_ID_BYTES = 64
-"""Of the id of a push config that stands as it is in the id of its workflow."""
+"""Longest id of a push config that is used unchanged in the id of its workflow."""
 
 _MARK = "\x1f"
 
 AGENT_ID_RULE = "1 to 64 letters, digits, '-' and '_', the first a letter or digit"
-"""What the id of an agent is made of, for messages."""
+"""Syntax of agent ids, for messages."""
 
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -66,30 +65,30 @@ _NAMESPACE = uuid.UUID("6b6f2b8e-6f0e-5a54-9a3e-3f1f4a3b7c11")
 def derive_task_id(owner: str, agent_id: str, message_id: str, content: bytes) -> str:
     """Return the task id, which is also the workflow id, of a message that starts a task.
 
-    The same message from the same owner gives the same id, so that a retried SendMessage finds its task. It
-    begins with the id of the agent, so that an operator reads a list of workflows as one of work.
+    The same message from the same owner gives the same id, so that a retried SendMessage finds its
+    task. It begins with the id of the agent, so that a list of workflows is readable as one of work.
     """
     digest = hashlib.sha256(content).hexdigest()
     return agent_task_id(agent_id, _derive("task", owner, agent_id, message_id, digest))
 
 
 def agent_task_id(agent_id: str, unique: str) -> str:
-    """Return the task id of an agent that ends with something unique."""
+    """Return the task id of an agent with a unique end."""
     return f"{agent_id}-{unique}"
 
 
 def is_agent_id(text: str) -> bool:
-    """Whether it can be the id of an agent, which stands in addresses, scopes and the ids of tasks.
+    """Return True for an agent id, which is part of addresses, scopes and task ids.
 
-    Its length is bounded because Temporal's SQL stores have 255 bytes for the id of a task, with those of its
-    sub-agents' calls.
+    Its length is limited because Temporal's SQL stores have 255 bytes for the id of a task, with those
+    of its sub-agents' calls.
     """
     return _AGENT_ID.fullmatch(text) is not None
 
 
 @lru_cache(maxsize=1024)
 def derive_context_id(task_id: str) -> str:
-    """Return the context of a task whose client named none."""
+    """Return the context of a task whose client sent none."""
     return _derive("context", task_id)
 
 
@@ -98,7 +97,7 @@ def _derive(*words: str) -> str:
 
 
 def unique_message_id(message_id: str, mark: str) -> str:
-    """Return an id for one of several messages that their client calls the same.
+    """Return a distinct id for one of several messages to which their client gave the same.
 
     Ids of clients have no control characters.
     """
@@ -106,13 +105,13 @@ def unique_message_id(message_id: str, mark: str) -> str:
 
 
 def message_identity(message_id: str) -> str:
-    """Return what makes a message the same as another of its task: its mark, or else its id."""
+    """Return the identity of a message within its task: its mark, or else its id."""
     shown, mark, given = message_id.partition(_MARK)
     return given if mark else shown
 
 
 def message_update_id(message_id: str) -> str:
-    """Return the id of the update that hands a message to its task; those of our own begin otherwise."""
+    """Return the id of the update that adds a message to its task; those of our own begin otherwise."""
     return f"message/{message_identity(message_id)}"
 
 
@@ -122,35 +121,35 @@ def key_mark(key: str) -> str:
 
 
 def has_mark(message_id: str, key: str) -> bool:
-    """Whether a message came with this Idempotency-Key."""
+    """Return True for a message with this Idempotency-Key."""
     return message_id.endswith(f"{_MARK}{key_mark(key)}")
 
 
 def view_message_id(message_id: str) -> str:
-    """Return what the client called the message."""
+    """Return the client's own id of a message."""
     return message_id.partition(_MARK)[0]
 
 
 def place_in_queues(owner: str, priority: int | None) -> Priority:
-    """Return where the work of a task stands where work has to wait; sub-agents and all calls inherit it.
+    """Return the queue position of a task's work; sub-agents and all calls inherit it.
 
-    `priority` is 1 (first) to 5, None for 3. Of work with the same one, each owner gets an equal part,
-    however much of it there is. Temporal limits the key to 64 bytes, hence a digest.
+    `priority` is 1 (first) to 5, None for 3. Within a priority, each owner gets an equal share,
+    whatever the amount of its work. Temporal limits the key to 64 bytes, so it is a digest.
     """
     return Priority(priority_key=priority, fairness_key=hashlib.sha256(owner.encode()).hexdigest()[:32])
 
 
 def task_queue_of(kind: str, task_queue: str) -> str:
-    """Return the queue of one kind of work (`WORKER_QUEUES`) in the Everloop whose workflows wait on another.
+    """Return the queue of one kind of work (`WORKER_QUEUES`) in the Everloop with this queue of workflows.
 
-    Queues of their own keep one kind from waiting for another: slow webhooks, long model calls, narrators,
+    With queues of their own, no kind waits for another: slow webhooks, long model calls, narrators,
     each of which runs as long as its task.
     """
     return task_queue if kind == WORKFLOWS_QUEUE else f"{task_queue}-{kind}"
 
 
 class TaskUnnamedError(ValueError):
-    """The id of a task, or of its context, is empty: calls of activities are sent without them."""
+    """The id of a task, or of its context, is empty: it is omitted from calls of activities."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -160,7 +159,7 @@ class TaskUnnamedError(ValueError):
 
 
 def known_id(name: str) -> str:
-    """Return an id that stands in keys, where an empty one would be the same for all tasks.
+    """Return an id for use in keys, where an empty one would be the same for all tasks.
 
     Raises:
         TaskUnnamedError: it is empty.
@@ -171,17 +170,17 @@ def known_id(name: str) -> str:
 
 
 def root_task_id(task_id: str) -> str:
-    """Return the client's task above the task of a sub-agent; its own id if it is no sub-agent's."""
+    """Return the client's task above a sub-agent's task, or the task's own id."""
     return task_id.partition("/")[0]
 
 
 def child_path(task_id: str) -> tuple[str, ...]:
-    """Return the keys of the calls that lead from the client's task down to this one; none for its own."""
+    """Return the keys of the calls from the client's task down to this one; empty for its own."""
     return tuple(task_id.split("/")[1:])
 
 
 def push_workflow_id(task_id: str, config_id: str) -> str:
-    """Return the workflow that notifies one client of a task; a digest stands for a long id of a config.
+    """Return the id of the workflow that notifies one client of a task; a long config id becomes a digest.
 
     Temporal's SQL stores have 255 bytes for the id of a workflow, which one config id may have alone.
     """
@@ -191,45 +190,45 @@ def push_workflow_id(task_id: str, config_id: str) -> str:
 
 
 def derive_push_config_id(task_id: str, url: str) -> str:
-    """Return the id of a config whose client named none: the same for the same webhook."""
+    """Return the id of a config without one from its client: the same for the same webhook."""
     return _derive("push-config", task_id, url)
 
 
 def derive_deletion_id(owner: str, kind: str, *ids: str) -> str:
-    """Return the id of the deletion of something, which is its workflow's as well: it tells no other id."""
+    """Return the id of a deletion, also that of its workflow. It reveals no other id."""
     return f"deletion-{_derive('deletion', owner, kind, *ids)}"
 
 
 def derive_push_event_id(task_id: str, config_id: str, event: str) -> str:
-    """Return the id by which a webhook knows a notification that it has had before."""
+    """Return the id by which a webhook recognizes a repeated notification."""
     return _derive("push-event", task_id, config_id, event)
 
 
 def child_task_id(task_id: str, key: str) -> str:
-    """Return the task id of the sub-agent that a tool call asks; `key` names the call (`call_key`).
+    """Return the task id of the sub-agent of a tool call; `key` names the call (`call_key`).
 
-    After a Reset the same request finds the task of before, with what its tools have recorded, and another
-    request at the same place is another task.
+    After a Reset the same request finds the earlier task, with the recorded results of its tools, and
+    another request at the same place is another task.
     """
     return f"{task_id}/{key}"
 
 
 def relayed_question(call_id: str, question_id: str) -> str:
-    """Name the question of a sub-agent in the task whose call asked that agent."""
+    """Return the id of a sub-agent's question in the parent task."""
     return f"{call_id}/{question_id}"
 
 
 def is_child_task_id(task_id: str) -> bool:
-    """Whether the task is that of a sub-agent."""
+    """Return True for the task of a sub-agent."""
     return "/" in task_id
 
 
 def name_calls(calls: Iterable[ToolCall], reply: int) -> tuple[ToolCall, ...]:
     """Return the calls of a reply under ids of our own, such as `r00012c01`: the first of the reply at 12.
 
-    `reply` is the position of the reply in the transcript. Providers make ids at random whenever they are
-    asked; these are the same when the model is asked again after a Reset. They are nine letters and digits,
-    the one form that all providers take back (Mistral takes no other).
+    `reply` is the position of the reply in the transcript. Providers generate random ids for each
+    request; these are the same when the model is called again after a Reset. They are nine letters and
+    digits, the one form that all providers accept back (Mistral accepts no other).
     """
     seen = dict[tuple[str, str], int]()
     named: list[ToolCall] = []
@@ -241,34 +240,34 @@ def name_calls(calls: Iterable[ToolCall], reply: int) -> tuple[ToolCall, ...]:
 
 
 def call_key(call: ToolCall) -> str:
-    """Name a tool call within its task by the reply that asks for it, its tool and its arguments.
+    """Return the key of a tool call within its task, from its reply, its tool and its arguments.
 
-    After a Reset the model is asked again. The same call of the reply at the same position is the same again,
-    whatever now stands before it in that reply; another call at its place is another one.
+    After a Reset the model is called again. The same call of the reply at the same position has the
+    same key, whatever precedes it in that reply; another call at its place has another one.
     """
     digest = hashlib.sha256(_MARK.join((call.name, call.arguments, str(call.repeat))).encode()).hexdigest()
     return f"{_NUMBER_IN_REPLY.sub('', call.id)}-{digest[:8]}"
 
 
 RESULT_PREFIX = "everloop-result-"
-"""What the ids of artifacts begin with that hold a tool's result, for the task alone."""
+"""Prefix of the ids of artifacts that hold a tool's result, for the task alone."""
 
 
 def result_artifact(task_id: str, kept: str) -> str:
-    """Return the artifact that holds the whole of a result which was too long; `kept` names its call.
+    """Return the artifact that holds a complete long result; `kept` names its call.
 
-    Or the call of another task of the context, whose past this one was given (`kept_by`).
+    It may be the call of another task of the context, whose history this one received (`kept_by`).
     """
     return RESULT_PREFIX + (kept if "/" in kept else kept_by(task_id, kept)).replace("/", "-")
 
 
 def kept_by(task_id: str, kept: str) -> str:
-    """Return the name under which other tasks of the context read what a task has kept."""
+    """Return the name by which other tasks of the context read a stored result of a task."""
     return kept if "/" in kept else f"{hashlib.sha256(task_id.encode()).hexdigest()[:12]}/{kept}"
 
 
 def context_key(owner: str, context_id: str) -> str:
-    """Name a context for stores that outlive tasks: contexts that two owners call the same are two.
+    """Return the key of a context in stores that outlive tasks. It differs between owners.
 
     Raises:
         TaskUnnamedError: the context has no id.
@@ -277,5 +276,5 @@ def context_key(owner: str, context_id: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """Keep names that clients choose from looking like other keys."""
+    """Quote a client-chosen name, so that it cannot look like another key."""
     return quote(name, safe="")

@@ -1,7 +1,7 @@
-"""What a part, and an artifact, may be called: the same rules for clients, agents and the store.
+"""Validation of names of parts and artifacts: the same rules for clients, agents and the store.
 
-Each function returns what is wrong with a value and what is expected instead, to be put behind the name of
-its field; empty if the value is fine. Source: RFC 6838 §4.2 (media types), A2A 1.0 §4.1.6 (Part).
+Each function returns the problem of a value and the expected form, to be put behind the name of its
+field; empty if the value is valid. Source: RFC 6838 §4.2 (media types), A2A 1.0 §4.1.6 (Part).
 """
 
 import codecs
@@ -18,13 +18,13 @@ MAX_URL = 2_000
 """Characters of the URL of a file."""
 
 MAX_FILENAME_BYTES = 255
-"""Of the name of a file: as long as file systems take."""
+"""Limit of the name of a file, as in file systems."""
 
 MAX_MEDIA_TYPE = 255
 """Characters of a media type with its parameters."""
 
 PATH_STEPS = frozenset({".", ".."})
-"""What no address can hold as a segment: clients and proxies resolve them (RFC 3986 §5.2.4)."""
+"""Invalid segments of addresses: clients and proxies resolve them (RFC 3986 §5.2.4)."""
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
 _WORD = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
@@ -36,7 +36,7 @@ _NO_ADDRESS = "is no web address; give one with http:// or https:// and a host"
 
 
 def media_type_problem(written: str) -> str:
-    """Check a media type; none at all is fine."""
+    """Check a media type; an empty one is valid."""
     if not written or (len(written) <= MAX_MEDIA_TYPE and _MEDIA_TYPE.fullmatch(written)):
         return ""
     return (
@@ -46,7 +46,7 @@ def media_type_problem(written: str) -> str:
 
 
 def filename_problem(name: str) -> str:
-    """Check the name of one file; none at all is fine."""
+    """Check the name of one file; an empty one is valid."""
     if any(unicodedata.category(character) in _UNPRINTABLE for character in name):
         return "has control characters; use letters, digits and punctuation"
     if len(name.encode()) > MAX_FILENAME_BYTES:
@@ -68,7 +68,7 @@ def url_problem(url: str) -> str:
 
 
 def is_http_url(url: str) -> bool:
-    """Whether a request could be sent there."""
+    """Return True if requests can be sent to the URL."""
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -86,25 +86,25 @@ def text_problem(text: str, limit: int) -> str:
     return ""
 
 
-# Media types: which ones are text, and which ones a list of patterns names.
+# Media types: detection of text, and matching against patterns.
 
 _TEXT_TYPES = frozenset({"application/json", "application/xml", "application/x-ndjson"})
 _TEXT_SUFFIXES = ("+json", "+xml")
 
 
 def is_text(media_type: str) -> bool:
-    """Whether content of this type can be read as text, if it is in an encoding (`encoding_of`)."""
+    """Return True for content that can be read as text, if it is in an encoding (`encoding_of`)."""
     plain = essence(media_type)
     return plain.startswith("text/") or plain in _TEXT_TYPES or plain.endswith(_TEXT_SUFFIXES)
 
 
 TEXT_BEGINNING = 100_000
-"""Bytes of a text of which its encoding is told."""
+"""Bytes of a text that its encoding is detected from."""
 
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:-]+)", re.IGNORECASE)
 _CHARSETS = re.compile(r"ascii|big5|cp\d|euc_|gb|iso8859|koi8|mac_|shift_jis|utf-(8|16|32)")
-"""Codecs of Python that are charsets of texts, and no more than that."""
+"""Python codecs that are charsets of texts."""
 _WINDOWS = "cp1252"
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
@@ -112,7 +112,8 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 def encoding_of(media_type: str, beginning: bytes, *, is_whole: bool) -> str:
     """Return the encoding of a text: that of its mark, else of its type, else UTF-8 or Windows-1252.
 
-    Empty if it is no text. Files that say nothing, and are in no UTF-8, are as a rule of Windows.
+    Empty if it is not a text. Files without a declared encoding that are not in UTF-8 are usually from
+    Windows.
     """
     mark = next((name for mark, name in _MARKS.items() if beginning.startswith(mark)), "")
     named = _CHARSET.search(media_type)
@@ -137,7 +138,7 @@ def _is_in(encoding: str, beginning: bytes, *, is_whole: bool) -> bool:
 
 
 def is_named(media_type: str, patterns: Iterable[str]) -> bool:
-    """Whether one of the patterns (`image/*`, `application/pdf`) names the type."""
+    """Return True if one of the patterns (`image/*`, `application/pdf`) matches the type."""
     plain = essence(media_type)
     return any(fnmatchcase(plain, pattern.lower()) for pattern in patterns)
 
@@ -147,47 +148,47 @@ def essence(media_type: str) -> str:
     return media_type.partition(";")[0].strip().lower()
 
 
-# JSON values that clients are sent: A2A carries them as `google.protobuf.Value`, numbers as doubles.
+# JSON values for clients: A2A carries them as `google.protobuf.Value`, numbers as doubles.
 
 MAX_DEPTH = 30
-"""Lists and objects within each other. Protobuf reads 100 messages within each other; a level of JSON is up
-to three of them, and the task around it takes some as well."""
+"""Maximum nesting of lists and objects. Protobuf reads 100 nested messages; a level of JSON is up to three
+of them, and the task around it takes some as well."""
 
 
 MAX_EXCERPT_BYTES = 16_000
-"""Of a tool's result, in UTF-8, that clients are told with its end; the rest they can fetch."""
+"""Limit of a tool's result in its end event, in UTF-8; clients can fetch the rest."""
 
 
 def beginning(text: str) -> str:
-    """Return as much of a text as is shown at once, in whole characters."""
+    """Truncate a text to `MAX_EXCERPT_BYTES`, in whole characters."""
     if len(text) * 4 <= MAX_EXCERPT_BYTES:
         return text
     return text[:MAX_EXCERPT_BYTES].encode(errors="replace")[:MAX_EXCERPT_BYTES].decode(errors="ignore")
 
 
 def shorten(text: str, length: int) -> str:
-    """Return the text on one line, cut with an ellipsis to at most `length` characters."""
+    """Return the text on one line, truncated with an ellipsis to at most `length` characters."""
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
 NO_DOUBLE = "has a whole number that no double is; send it as a text"
-"""What is said of a value that protobuf would change."""
+"""Error text for a value that protobuf would change."""
 
 
 def is_sendable(value: JsonValue) -> bool:
-    """Whether protobuf can hold a value: it is not nested too deeply, and each number is a double."""
+    """Return True if protobuf can hold a value: limited nesting, and each number is a double."""
     levels = enumerate(levels_of(value))
     return all(depth <= MAX_DEPTH and all(map(_is_double, level)) for depth, level in levels)
 
 
 def has_doubles(value: JsonValue) -> bool:
-    """Whether each number in a value is a double, in which protobuf carries it unchanged."""
+    """Return True if each number is a double, which protobuf carries unchanged."""
     return all(_is_double(each) for level in levels_of(value) for each in level)
 
 
 def with_doubles(value: JsonValue) -> JsonValue:
-    """Return a value with the nearest double in place of each whole number that is none."""
+    """Return a value with the nearest double in place of each other whole number."""
     match value:
         case dict():
             return {key: with_doubles(each) for key, each in value.items()}
@@ -200,7 +201,7 @@ def with_doubles(value: JsonValue) -> JsonValue:
 
 
 def levels_of(value: JsonValue) -> Iterator[Sequence[JsonValue]]:
-    """Yield what a value holds, level by level, beginning with itself."""
+    """Yield the contents of a value, level by level, beginning with the value."""
     level: list[JsonValue] = [value]
     while level:
         yield level
@@ -208,11 +209,11 @@ def levels_of(value: JsonValue) -> Iterator[Sequence[JsonValue]]:
 
 
 _WHOLE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?[0-9]+)\.0(?![0-9eE])')
-"""A string, which is passed over, or a number that is whole. Takes time in proportion to the text."""
+"""A string, which is skipped, or a whole number. Takes time in proportion to the text."""
 
 
 def with_whole_numbers(text: str) -> str:
-    """Return JSON in which whole numbers are written as such: `12.0` as `12`."""
+    """Return JSON with whole numbers as integers: `12.0` as `12`."""
     return _WHOLE.sub(lambda found: found[1] or found[0], text) if ".0" in text else text
 
 
@@ -226,7 +227,6 @@ _LARGEST = int(sys.float_info.max)
 
 
 def _is_double(value: JsonValue) -> bool:
-    """Whether a value is no number, or one that a double is."""
     if not isinstance(value, int | float):
         return True
     return abs(value) <= _LARGEST and float(value) == value

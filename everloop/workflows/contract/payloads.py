@@ -1,7 +1,7 @@
-"""How values become the payloads of Temporal: as JSON, without the fields that have their default.
+"""Conversion of values to payloads of Temporal: JSON without fields that have their default.
 
-Histories get smaller, and an operator who opens one sees what a task was given, not forty lines of what
-nobody set. A default is therefore a part of the wire format, as the name of its field is.
+Histories get smaller, and show operators the input of a task without forty lines of defaults. A default
+is therefore a part of the wire format, as the name of its field is.
 """
 
 import dataclasses
@@ -24,16 +24,16 @@ _WRITER = SchemaSerializer(any_schema())
 
 
 class _Json(PydanticJSONPlainPayloadConverter):
-    """Differs from its base in what it leaves out, and in what it does not raise."""
+    """Converter that omits defaults, and returns invalid JSON instead of raising."""
 
     def to_payload(self, value: object) -> Payload:
         data = _WRITER.to_json(value, exclude_defaults=True)
         return Payload(metadata={"encoding": self.encoding.encode()}, data=data)
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> object:
-        """Return the value; what is no JSON stays as it is where nobody says what it should be.
+        """Return the value; invalid JSON without a type hint is returned unchanged.
 
-        That is how a handler of signals hears of one that it cannot read (`everloop.workflows.people`).
+        So a handler of signals receives unreadable ones too (`everloop.workflows.people`).
         """
         try:
             return super().from_payload(payload, type_hint)
@@ -51,10 +51,10 @@ _CONVERTERS = CompositePayloadConverter(
 
 
 class WirePayloadConverter(PayloadConverter):
-    """Writes and reads wire types; bytes, protobuf and none at all as Temporal does.
+    """Converter of wire types. Bytes, protobuf and None are converted as by Temporal.
 
-    The SDK makes one for each workflow and several for each call, so it holds nothing: validators are built
-    once for all of them.
+    The SDK makes one for each workflow and several for each call, so it holds nothing: validators are
+    built once for all of them.
     """
 
     def to_payloads(self, values: Sequence[object]) -> list[Payload]:
@@ -67,10 +67,10 @@ class WirePayloadConverter(PayloadConverter):
 
 
 WIRE_DATA_CONVERTER = dataclasses.replace(DataConverter.default, payload_converter_class=WirePayloadConverter)
-"""The format alone, without encryption, and without a store for what is large."""
+"""The format alone, without encryption, and without a store for large payloads."""
 
 
-# The base of everything that crosses a process boundary.
+# Base of all values that cross a process boundary.
 
 HIDE_VALUES = ConfigDict(hide_input_in_errors=True)
 """For type adapters: they do not take this from the models that they hold."""
@@ -79,12 +79,12 @@ HIDE_VALUES = ConfigDict(hide_input_in_errors=True)
 class Wire(BaseModel):
     """An immutable value; fields that a newer version added are ignored by an older reader.
 
-    What does not fit is never shown: errors go to logs and histories, and the values are what people wrote.
+    Validation errors never show values: they go to logs and histories, and the values are user content.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     @field_serializer("kind", "role", check_fields=False)
     def _keep_tag(self, tag: str) -> str:
-        """Write what tells the members of a union apart also where defaults are left out."""
+        """Write the tag of a union's member even where defaults are omitted."""
         return tag  # pydantic does not compare a field with its default that has a serializer of its own

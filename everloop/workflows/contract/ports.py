@@ -1,4 +1,4 @@
-"""The side effects a workflow may ask for. `activities` implements them; method names are wire format."""
+"""Side effects of workflows. `activities` implements them; method names are wire format."""
 
 from abc import ABC, abstractmethod
 
@@ -9,15 +9,15 @@ from everloop.workflows.contract.messages import AssistantMessage, SummaryMessag
 
 
 class ModelPort(ABC):
-    """Talk to a language model."""
+    """Call a language model."""
 
     @abstractmethod
     @activity.defn
     async def call_model(self, call: calls.CallModelInput) -> AssistantMessage:
-        """Stream one completion, publish its deltas, cache and return the whole reply.
+        """Stream one completion, publish its deltas, cache and return the complete reply.
 
-        A retry after the reply was cached returns it without a second call. `call.tool` makes the model call
-        that tool; what it says besides is not shown.
+        A retry after the reply was cached returns it without a second call. `call.tool` forces a call
+        of that tool; other text of the reply is not shown.
 
         Raises:
             ApplicationError: `TranscriptMissing`, `ModelRefused`, `ContextTooLong` (not retryable),
@@ -28,9 +28,9 @@ class ModelPort(ABC):
     @abstractmethod
     @activity.defn
     async def compact_context(self, call: calls.CompactContextInput) -> SummaryMessage:
-        """Make, cache and return the message that stands for older ones.
+        """Make, cache and return the summary that replaces older messages.
 
-        What the model cannot sum up is left out, with a warning; an earlier summary stays.
+        Messages that the model cannot sum up are left out, with a warning; an earlier summary stays.
 
         Raises:
             ApplicationError: `TranscriptMissing` (not retryable).
@@ -43,11 +43,10 @@ class ToolPort(ABC):
     @abstractmethod
     @activity.defn
     async def run_tool(self, call: calls.RunToolInput) -> calls.ToolReply:
-        """Validate the arguments, run the tool at most once (more often only if it is idempotent).
+        """Validate the arguments, and run the tool at most once (more often only if it is idempotent).
 
-        A `Question` means that the call waits for people: it comes again with their answer. Whatever goes
-        wrong in the tool is a `ToolMessage` that says so, never an exception, unless its definition asks
-        for retries.
+        A `Question` means that the call waits for people: it is repeated with their answer. An error of
+        the tool is a `ToolMessage`, never an exception, unless its definition has retries.
 
         Raises:
             ApplicationError: `ToolFailed` (retryable): the tool is tried again.
@@ -56,9 +55,9 @@ class ToolPort(ABC):
     @abstractmethod
     @activity.defn
     async def store_result(self, call: calls.StoreResultInput) -> ToolMessage | None:
-        """Cache and announce a result that the workflow made itself; repeating it changes nothing.
+        """Cache and publish a result that the workflow made; repeating it changes nothing.
 
-        Return the result as the model reads it where that is its beginning only, else None.
+        Return the truncated result for the model if it is too long, else None.
         """
 
 
@@ -68,7 +67,7 @@ class AgentPort(ABC):
     @abstractmethod
     @activity.defn
     async def load_agent(self, call: calls.LoadAgentInput) -> calls.LoadedAgent:
-        """Announce that the call starts, and return what the task of a sub-agent pins.
+        """Publish the start of the call, and return the definition that the task of a sub-agent pins.
 
         Like any tool, the call may need an approval first, or be vetoed by a plugin.
 
@@ -79,7 +78,7 @@ class AgentPort(ABC):
     @abstractmethod
     @activity.defn
     async def prepare_task(self, call: calls.PrepareTaskInput) -> calls.PreparedTask:
-        """Ask the agent's plugins for the tools of the task, and put their list into the cached transcript.
+        """List the tools of the agent's plugins, and put the list into the cached transcript.
 
         Raises:
             ApplicationError: `AgentUnknown`, `ToolsUnavailable` (retryable), `PluginFailed`.
@@ -88,7 +87,7 @@ class AgentPort(ABC):
     @abstractmethod
     @activity.defn
     async def before_request(self, call: calls.BeforeRequestInput) -> calls.BeforeRequestResult:
-        """Let the plugins change or refuse what the client said.
+        """Run the plugins' hooks, which may change or refuse messages of the client.
 
         Raises:
             ApplicationError: `AgentUnknown` (retryable), `PluginFailed`.
@@ -97,7 +96,7 @@ class AgentPort(ABC):
     @abstractmethod
     @activity.defn
     async def after_completion(self, call: calls.AfterCompletionInput) -> None:
-        """Let the plugins know how the task ended; what they raise is logged. They may hear of it again."""
+        """Notify the plugins of the end of the task, at least once. Their exceptions are logged."""
 
 
 class TranscriptPort(ABC):
@@ -106,11 +105,11 @@ class TranscriptPort(ABC):
     @abstractmethod
     @activity.defn
     async def store_transcript(self, call: calls.StoreTranscriptInput) -> None:
-        """Write messages at their positions, over whatever stands there."""
+        """Write messages at their positions, over existing ones."""
 
 
 class ContextPort(ABC):
-    """Remember what was said in a context, over all its tasks."""
+    """Store the conversation of a context, over all its tasks."""
 
     @abstractmethod
     @activity.defn
@@ -129,9 +128,9 @@ class ContextPort(ABC):
     @abstractmethod
     @activity.defn
     async def compact_conversation(self, call: calls.CompactConversationInput) -> None:
-        """Let the model sum up what is too old to be recalled; the messages themselves stay.
+        """Sum up messages too old to be recalled by a model call; the messages themselves stay.
 
-        A summary is kept by the range that it covers: repeating it costs no second call.
+        A summary is stored by the range that it covers: repeating it costs no second call.
 
         Raises:
             ApplicationError: the model refused, or cannot answer now; see `ModelPort.call_model`.
@@ -139,7 +138,7 @@ class ContextPort(ABC):
 
 
 class PublishPort(ABC):
-    """Tell subscribers what happened."""
+    """Publish events to subscribers."""
 
     @abstractmethod
     @activity.defn
@@ -147,14 +146,13 @@ class PublishPort(ABC):
         """Publish events; repeating it changes nothing (`everloop.workflows.contract.events`).
 
         Raises:
-            ApplicationError: `TranscriptMissing` (not retryable): what is to be remembered is lost, and
-            nothing
-                was published.
+            ApplicationError: `TranscriptMissing` (not retryable): the messages to remember are lost,
+                and nothing was published.
         """
 
 
 class NarratorPort(ABC):
-    """Say what a task is doing while it works."""
+    """Report the activity of a task while it works."""
 
     @abstractmethod
     @activity.defn
@@ -163,12 +161,12 @@ class NarratorPort(ABC):
 
 
 class SchedulePort(ABC):
-    """Hand out what schedules keep."""
+    """Provide the files and webhooks of schedules."""
 
     @abstractmethod
     @activity.defn
     async def attach(self, call: calls.AttachInput) -> None:
-        """Give a task copies of its schedule's files, and let it notify; repeating it changes nothing.
+        """Give a task copies of its schedule's files and its webhook; repeating it changes nothing.
 
         Raises:
             ApplicationError: `FilesUnavailable` (retryable), `AttachmentLost`.
@@ -181,9 +179,9 @@ class PushPort(ABC):
     @abstractmethod
     @activity.defn
     async def deliver_push(self, push: calls.PushRef) -> calls.DeliverPushResult:
-        """Send the next notification, if there is one; a webhook that gets it again can tell by its id.
+        """Send the next notification, if there is one. Its id is the same when it is sent again.
 
         Raises:
             ApplicationError: `PushFailed`, `TaskUnreadable` (retryable); see
-            `everloop.workflows.contract.calls`.
+                `everloop.workflows.contract.calls`.
         """

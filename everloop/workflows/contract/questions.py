@@ -1,4 +1,4 @@
-"""Questions that a task asks people, and what counts as an answer. Pure: workflow and gateway share it."""
+"""Questions of a task to people, and their answers. Pure: workflow and gateway share it."""
 
 import json
 import re
@@ -14,16 +14,16 @@ from everloop.workflows.contract.messages import DataPart, ToolCall, UserMessage
 from everloop.workflows.contract.payloads import Wire
 
 QUESTION = "question"
-"""Key in the metadata of a message, or in its data part, that names the question it answers."""
+"""Key in the metadata of a message, or in its data part, with the id of the question that it answers."""
 
 WITHHELD = "withheld"
-"""Metadata of a message whose secret the gateway took out and put where only tools find it."""
+"""Metadata of a message whose secret the gateway moved to the store of tools' secrets."""
 
 MAX_REPEATED = 2000
-"""Characters of a question that a refusal repeats."""
+"""Maximum characters of a question in an error."""
 
 CHAT_PREFIX = "secret:"
-"""What a secret begins with in a chat, where a message cannot name its question; in any case."""
+"""Prefix of a secret in a chat, where a message cannot name its question; in any case."""
 
 YES_OR_NO: Mapping[str, tuple[str, str]] = {
     "en": ("yes, y, ok, okay, approve, approved, confirm, confirmed", "no, n, reject, deny, decline, denied"),
@@ -37,11 +37,11 @@ YES_OR_NO: Mapping[str, tuple[str, str]] = {
     "ja": ("はい, 承認, 承認します", "いいえ, 却下, 却下します"),
     "zh": ("是, 是的, 好, 好的, 同意, 批准", "不, 不是, 不行, 不同意, 拒绝"),
 }
-"""By language, the words that are a yes and those that are a no. Nothing else is, in any language."""
+"""Words for yes and for no, by language. No other text counts, in any language."""
 
 
 class QuestionKind(StrEnum):
-    """What kind of answer is wanted."""
+    """Kind of the expected answer."""
 
     CONFIRMATION = "confirmation"
     """Yes or no."""
@@ -50,38 +50,38 @@ class QuestionKind(StrEnum):
     SELECTION = "selection"
     """One of `options`."""
     DATA = "data"
-    """A value that fits `json_schema`."""
+    """A value that matches `json_schema`."""
     AUTH = "auth"
-    """A secret, which only the tool gets to see."""
+    """A secret, which only the tool receives."""
 
 
 Purpose = Literal["input", "approval", "outcome"]
-"""Why a call waits: "input" where the tool asks, "approval" before it runs, "outcome" where nobody knows
-whether it ran."""
+"""Why a call waits: "input" for a question of the tool, "approval" before it runs, "outcome" if it is
+unknown whether it ran."""
 
 AnsweredBy = Literal["user", "approver", "operator", "timeout"]
 
 OWNER = "owner"
-"""Approvers of a question that the client of the task answers; any other word is the scope that it takes."""
+"""Approvers of a question that the client of the task answers; any other value is the required scope."""
 
 APPROVE = "tasks:approve"
-"""The scope of those who approve what others have asked for."""
+"""The default scope of approvers."""
 
 APPROVAL = "approval"
-"""Key in the metadata of a message that tells who answered in the owner's place, what, and when."""
+"""Metadata key of a message with an approver's answer: who answered, what, and when."""
 
 _OTHER_SCOPES = frozenset({"tasks:read", "tasks:write", "admin", "operator"})
 
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
-"""RFC 6749 §3.3, no longer than anybody would write one."""
+"""RFC 6749 §3.3, with a limit of the length."""
 
 
 class Question(Wire):
-    """What a tool call waits for. The call is the one that runs after the answer, arguments and all."""
+    """A question of a tool call. The call runs after the answer, with the same arguments."""
 
     role: Literal["question"] = "question"
     id: str
-    """Unique within the task, and made of what the call is (`names.call_key`)."""
+    """Unique within the task, derived from the call (`names.call_key`)."""
     kind: QuestionKind
     purpose: Purpose = "input"
     text: str
@@ -89,51 +89,50 @@ class Question(Wire):
     options: tuple[str, ...] = ()
     json_schema: dict[str, JsonValue] = {}
     timeout: float | None = None
-    """In seconds from when the question is published, None for no end."""
+    """In seconds from the publication of the question, None without limit."""
     default: JsonValue = None
-    """The answer when the time is up; None: the call is rejected."""
+    """The answer after the timeout; None: the call is rejected."""
     secret_name: str = ""
-    """What the tool calls the secret of an auth question."""
+    """The tool's name of the secret of an auth question."""
     approvers: str = OWNER
-    """Who may answer, the owner of the task or callers with this scope, who are asked for a yes or no
-    only."""
+    """Who may answer: the owner of the task, or callers with this scope, who get a yes-or-no question."""
     asked_at: datetime | None = None
-    """When others than the owner were asked first."""
+    """Set if approvers other than the owner were asked first."""
 
     @property
     def is_for_owner(self) -> bool:
-        """Whether the client of the task is asked."""
+        """Return True if the client of the task answers."""
         return self.approvers == OWNER
 
 
 class Answer(Wire):
-    """What a question came to; `kind` and `purpose` are those of the question."""
+    """The answer to a question, with its `kind` and `purpose`."""
 
     question_id: str
     kind: QuestionKind
     purpose: Purpose
     tool: str
-    """The one that asked."""
+    """The tool that asked."""
     approved: bool = True
-    """False: somebody rejected it, or nobody answered in time."""
+    """False: rejected by a person, or by the timeout."""
     value: JsonValue = None
-    """The answer: true or false for a confirmation, None for a secret, which is kept elsewhere, and for no
-    answer."""
+    """The answer: true or false for a confirmation; None for a secret, which is stored elsewhere, and for
+    a missing answer."""
     note: str = ""
     by: AnsweredBy = "user"
     secret_name: str = ""
-    """What tools call the secret that the client's message brought for an auth question."""
+    """The tools' name of the secret in the client's message, for an auth question."""
     message_id: str = ""
-    """That of the client's message, if one gave the answer."""
+    """Id of the client's message, if it was the answer."""
     approver: str = ""
     """Who answered in the owner's place."""
 
 
 class ApproverAnswer(Wire):
-    """What somebody with the scope of a question says in the owner's place.
+    """The answer of a caller with the scope of a question, in the owner's place.
 
-    `approver` names them for people; owner, scheme and subject (`tasks.Identity`) for the task, which refuses
-    the answer of whoever began it.
+    `approver` is the name for people. The task compares owner, scheme and subject (`tasks.Identity`),
+    and refuses the answer of the caller that began it.
     """
 
     question_id: str
@@ -147,19 +146,19 @@ class ApproverAnswer(Wire):
 
 
 class SubAgentQuestions(Wire):
-    """What the sub-agent with this task wants to know now: all of it, or nothing any more."""
+    """All open questions of the sub-agent with this task; empty: none are open any more."""
 
     task_id: str
     questions: tuple[Question, ...] = ()
 
 
 class Approval(Wire):
-    """An operator's answer, as the `approve` signal takes it. `value` answers what is no confirmation.
+    """An operator's answer: input of the `approve` signal. `value` answers other kinds than confirmations.
 
     Without `call_id` it answers the only question that is open.
     """
 
-    model_config = ConfigDict(extra="forbid")  # people type it: a misspelt field is not left out
+    model_config = ConfigDict(extra="forbid")  # typed by people: a misspelt field is an error
 
     call_id: str = ""
     approved: bool
@@ -168,28 +167,28 @@ class Approval(Wire):
 
 
 class SkippedCall(Wire):
-    """What the signal `skip_call` takes. `call_id` may be left out where only one call is pending."""
+    """Input of the signal `skip_call`. `call_id` may be omitted if only one call is pending."""
 
-    model_config = ConfigDict(extra="forbid")  # people type it: a misspelt field is not left out
+    model_config = ConfigDict(extra="forbid")  # typed by people: a misspelt field is an error
 
     call_id: str = ""
     note: str = ""
 
 
 class Note(Wire):
-    """What the signal `note` takes."""
+    """Input of the signal `note`."""
 
-    model_config = ConfigDict(extra="forbid")  # people type it: a misspelt field is not left out
+    model_config = ConfigDict(extra="forbid")  # typed by people: a misspelt field is an error
 
     note: str
 
 
 class InvalidAnswerError(ValueError):
-    """What was said is no answer to the question; the message says what is expected."""
+    """A text does not answer the question. The message has the expected form."""
 
 
 def problem_of_approvers(approvers: str) -> str:
-    """Return why nobody can be asked by this word, empty if somebody can."""
+    """Return why the approvers are invalid, empty if they are valid."""
     is_ours = approvers in _OTHER_SCOPES or approvers.startswith("agents:")
     if approvers == OWNER or (_SCOPE.fullmatch(approvers) and not is_ours):
         return ""
@@ -197,7 +196,7 @@ def problem_of_approvers(approvers: str) -> str:
 
 
 def named_question(message: UserMessage) -> str | None:
-    """Return the id of the question that a message says it answers."""
+    """Return the id of the question that a message names as answered, None without one."""
     name = message.metadata.get(QUESTION)
     for part in message.parts:
         if name is None and isinstance(part, DataPart) and isinstance(part.data, dict):
@@ -206,22 +205,22 @@ def named_question(message: UserMessage) -> str | None:
 
 
 def names_question_for_sure(message: UserMessage) -> bool:
-    """Whether the metadata name a question; in a data part the same word may be content."""
+    """Return True if the metadata name a question; in a data part the same word may be content."""
     return isinstance(message.metadata.get(QUESTION), str)
 
 
 def prefixed_secret(message: UserMessage) -> str | None:
-    """Return the secret in a text that says of itself that it is one; None if it says no such thing."""
+    """Return the secret in a text with the prefix of secrets, else None."""
     text = text_of(message.parts).strip()
     is_secret = text[: len(CHAT_PREFIX)].casefold() == CHAT_PREFIX
     return text[len(CHAT_PREFIX) :].strip() if is_secret else None
 
 
 def match_question(questions: Sequence[Question], message: UserMessage) -> Question:
-    """Return which of the open questions a message answers: the one it names, or else the oldest.
+    """Return the open question that a message answers: the named one, or else the oldest.
 
     Raises:
-        InvalidAnswerError: it names another one, or none is open.
+        InvalidAnswerError: it names another one, or none of them is open.
     """
     name = named_question(message)
     for question in questions:
@@ -231,7 +230,7 @@ def match_question(questions: Sequence[Question], message: UserMessage) -> Quest
 
 
 def not_open(questions: Sequence[Question], name: str) -> str:
-    """Say that no question of this name is open, and which are."""
+    """Return the error text for a question that is not open, with the open ones."""
     listed = "; ".join(f"{question.id!r}: {expected(question)}" for question in questions) or "none"
     return (
         f"no question {name!r} is open; name another one in the metadata of the message, "
@@ -240,10 +239,10 @@ def not_open(questions: Sequence[Question], name: str) -> str:
 
 
 def read_answer(question: Question, message: UserMessage) -> Answer:
-    """Return the answer that a client's message gives. A JSON schema is not checked here.
+    """Return the answer in a client's message. A JSON schema is not checked here.
 
     Raises:
-        InvalidAnswerError: it does not answer; the message says what is expected.
+        InvalidAnswerError: it is not an answer; the message has the expected form.
     """
     given = {"message_id": message.message_id}
     if question.kind is QuestionKind.AUTH and message.metadata.get(WITHHELD):
@@ -253,10 +252,10 @@ def read_answer(question: Question, message: UserMessage) -> Answer:
 
 
 def answer_with(question: Question, value: JsonValue, *, by: AnsweredBy, note: str = "") -> Answer:
-    """Return the answer that a value is: text, or JSON. `{"approved": false, "note": …}` rejects any call.
+    """Return the answer for a value: text, or JSON. `{"approved": false, "note": …}` rejects any call.
 
     Raises:
-        InvalidAnswerError: it is no answer to this question.
+        InvalidAnswerError: it does not answer this question.
     """
     if isinstance(value, dict) and value.get("approved") is False:
         return _answer(question, False, by=by, note=_note(value, note), approved=False)
@@ -266,7 +265,7 @@ def answer_with(question: Question, value: JsonValue, *, by: AnsweredBy, note: s
             return _answer(question, approved, by=by, note=note or comment, approved=approved)
         case QuestionKind.AUTH if isinstance(value, str) and read_yes_or_no(value) is False:
             return _answer(question, False, by=by, note=note, approved=False)
-        case QuestionKind.AUTH:  # a secret has no place in a history; the gateway takes it out before this
+        case QuestionKind.AUTH:  # a secret must not enter a history; the gateway has removed it
             raise InvalidAnswerError(_refusal(question))
         case QuestionKind.SELECTION:
             return _answer(question, _selected(question, value), by=by, note=note)
@@ -278,12 +277,12 @@ def answer_with(question: Question, value: JsonValue, *, by: AnsweredBy, note: s
 
 
 def no_answer(question: Question) -> Answer:
-    """Return what a question comes to that nobody answered in time."""
+    """Return the timeout answer of a question."""
     return _answer(question, None, by="timeout", note="nobody answered in time", approved=False)
 
 
 def expected(question: Question) -> str:
-    """Say how to answer, in one sentence."""
+    """Return one sentence about the expected answer."""
     if not question.is_for_owner:
         return f"this waits for somebody with the scope {question.approvers}; nobody else can answer it"
     match question.kind:
@@ -321,24 +320,24 @@ def _answer(
 
 
 def read_yes_or_no(text: str) -> bool | None:
-    """Return what a bare yes or no says; None for everything else, however it begins."""
+    """Return the meaning of a bare yes or no; None for any other text, whatever its beginning."""
     return _MEANINGS.get(_bare(text))
 
 
 def begins_yes_or_no(text: str) -> bool:
-    """Whether a bare yes or no can still come of a text that somebody types."""
+    """Return True if a partial text may become a bare yes or no."""
     return any(word.startswith(_bare(text)) for word in _MEANINGS)
 
 
 def _bare(text: str) -> str:
-    """Return words without their case, what stands around them, and the ways to write the same letter."""
+    """Return words in lower case, without surrounding punctuation and spelling variants of letters."""
     words = unicodedata.normalize("NFKC", text).casefold().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     inner = [place for place, sign in enumerate(words) if not _stands_around(sign)]
     return " ".join(words[inner[0] : inner[-1] + 1].split()) if inner else ""
 
 
 def _stands_around(sign: str) -> bool:
-    """Whether it is a space or punctuation, but no question mark: that makes a question of a yes."""
+    """Return True for a space or punctuation, but not a question mark: it turns a yes into a question."""
     return sign not in "?\N{INVERTED QUESTION MARK}" and unicodedata.category(sign)[0] in "PZC"
 
 
@@ -354,7 +353,7 @@ def _content_of(question: Question, message: UserMessage) -> JsonValue:
     """Return the answer in a message: its first data, or its text. Data may hold the name alone.
 
     Raises:
-        InvalidAnswerError: a yes or no, and something beside it, which may mean the contrary.
+        InvalidAnswerError: a yes or no with other text beside it, which may mean the contrary.
     """
     data = [part.data for part in message.parts if isinstance(part, DataPart)]
     data = [value for value in data if not (isinstance(value, dict) and value.keys() == {QUESTION})]
@@ -365,7 +364,7 @@ def _content_of(question: Question, message: UserMessage) -> JsonValue:
 
 
 def _confirmed(question: Question, value: JsonValue) -> tuple[bool, str]:
-    """Return whether it is a yes, and what was said with it."""
+    """Return whether it is a yes, and the note beside it."""
     if isinstance(value, dict) and value.get("approved") is True and value.keys() <= {"approved", "note"}:
         return True, _note(value, "")
     decision = read_yes_or_no(value) if isinstance(value, str) else value
@@ -385,7 +384,7 @@ def _selected(question: Question, value: JsonValue) -> JsonValue:
 
 
 def _read_data(value: JsonValue) -> JsonValue:
-    """Return the data; a text may be JSON, or, where it is none, the value itself."""
+    """Return the data of a value. A text is parsed as JSON, or returned unchanged."""
     try:
         parsed: JsonValue = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
@@ -404,7 +403,7 @@ def _note(value: dict[str, JsonValue], note: str) -> str:
 
 
 def _without_name(data: JsonValue) -> JsonValue:
-    """Return the data of an answer; one that names its question may hold the answer beside the name."""
+    """Return the data of an answer; one with the question's name may hold the answer beside it."""
     if not isinstance(data, dict) or QUESTION not in data:
         return data
     rest = {key: value for key, value in data.items() if key != QUESTION}

@@ -1,4 +1,4 @@
-"""What authors set of an agent and its tasks pin: how it asks models, what it recalls, how it makes room."""
+"""Settings of an agent that its tasks pin: model calls, memory and compaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
 
 _TOLERANT = ConfigDict(extra="ignore", hide_input_in_errors=True)
-"""As for all wire types. Authors write those of `everloop.agents.limits`, which are strict."""
+"""As for all wire types. Authors use those of `everloop.agents.limits`, which are strict."""
 
 _COUNT = "a whole number from 1"
 
@@ -18,35 +18,35 @@ _Room = Annotated[int, Field(ge=1, description=f"{_COUNT}; no memory is memory=N
 
 @dataclass(frozen=True, config=_TOLERANT)
 class Compaction:
-    """How old messages make room when the prompt gets too long; the first message always stays."""
+    """Compaction of a long prompt; the first message always stays."""
 
     strategy: Literal["window", "summary"] = "window"
-    """Whether they are left out ("window"), or the model sums them up ("summary")."""
+    """Whether old messages are left out ("window") or summed up by the model ("summary")."""
     prompt_tokens: Annotated[
         int | None, Field(ge=1, description=f"{_COUNT}, or None to wait for the provider to refuse")
     ] = None
-    """Do so as soon as a prompt is about this long; None: when the provider refuses it."""
+    """Prompt length in tokens, estimated, that starts it; None: when the provider rejects the prompt."""
 
 
 @dataclass(frozen=True, config=_TOLERANT)
 class Memory:
-    """What a task recalls of the earlier tasks of its context: the newest messages that fit."""
+    """Recall of the earlier tasks of the context: the newest messages within a limit."""
 
     max_messages: _Room = 20
     max_tokens: _Room = 8000
-    """About so many, all in all."""
+    """Approximate total of recalled tokens."""
     strategy: Literal["window", "summary", "hierarchical"] = "window"
-    """What does not fit is left out ("window"), or the model sums it up once the answer is given: in one
-    summary ("summary"), or in summaries of summaries ("hierarchical"), which keep more of a long
+    """Older messages are left out ("window"), or the model sums them up after the answer: in one summary
+    ("summary"), or in summaries of summaries ("hierarchical"), which preserve more of a long
     conversation."""
     auto_compact: bool = True
-    """False: nothing is summed up by itself."""
+    """False: nothing is summed up automatically."""
 
 
-# How a model is asked, and how long it is waited for.
+# Parameters and timeouts of model calls.
 
 TOOL_CHOICES = ("auto", "none", "required")
-"""What else `tool_choice` may be than the name of a tool."""
+"""Values of `tool_choice` besides the name of a tool."""
 
 _Count = Annotated[int | None, Field(ge=1, description=_COUNT)]
 _Wait = Annotated[timedelta | None, Field(gt=timedelta(0), description="a timedelta above 0")]
@@ -55,68 +55,68 @@ _Texts = Annotated[Sequence[str] | None, Field(description="a list of texts")]
 
 @dataclass(frozen=True, config=_TOLERANT)
 class ModelSettings:
-    """How a model is asked, and how long it is waited for. None: not set; see `over`.
+    """Parameters and timeouts of model calls. None: not set; see `over`.
 
-    It stands in histories: no secrets in `extra_headers`, `extra_body` and `provider_tools`.
+    It is part of histories: no secrets in `extra_headers`, `extra_body` and `provider_tools`.
     """
 
     temperature: Annotated[float | None, Field(ge=0, le=2, description="a number from 0 to 2")] = None
     top_p: Annotated[float | None, Field(gt=0, le=1, description="a number above 0, at most 1")] = None
     max_tokens: _Count = None
-    """Of one reply, reasoning included; sent under the name that the provider wants."""
+    """Limit of one reply, reasoning included; sent under the provider's name of the field."""
     stop: _Texts = None
-    """Where one of these begins the reply ends."""
+    """Texts that end the reply."""
     seed: int | None = None
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    """How much a model thinks that reasons."""
+    """Reasoning effort of the model."""
     verbosity: Literal["low", "medium", "high"] | None = None
     tool_choice: Annotated[
         str | None, Field(min_length=1, description='"auto", "none", "required", or the name of a tool')
     ] = None
-    """"auto", "none", "required", or the name of a tool. The last two hold until a tool was called for the
-    last message of the user: otherwise no task would come to its answer."""
+    """"auto", "none", "required", or the name of a tool. The last two apply until a tool was called for
+    the last message of the user: otherwise no task would reach its answer."""
     parallel_tool_calls: bool | None = None
     service_tier: str | None = None
     cache: bool | None = None
-    """False: no prompt-cache hints (default: as the provider wants them)."""
+    """False: no prompt-cache hints (default: those of the provider)."""
     thinking_tags: Annotated[
         Sequence[Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]*$")]] | None,
         Field(description="a list of names of tags, without brackets, such as ['think']"),
     ] = None
-    """Inline tags whose content is thought (default: think, thinking, reasoning); (): none."""
+    """Inline tags whose content is reasoning (default: think, thinking, reasoning); (): none."""
     provider_tools: Annotated[
         Sequence[dict[str, JsonValue]] | None,
         Field(description="a list of dicts of JSON, such as {'type': 'web_search'}"),
     ] = None
-    """Tools that the provider runs itself."""
+    """Tools that the provider runs."""
     extra_body: Annotated[dict[str, JsonValue] | None, Field(description="a dict of JSON values")] = None
-    """Further fields of the request; they win over all but model, messages, tools and stream."""
+    """Further fields of the request; they override all but model, messages, tools and stream."""
     extra_headers: Annotated[dict[str, str] | None, Field(description="a dict of texts")] = None
     output_by: Literal["auto", "response_format", "tool", "prompt"] | None = None
-    """How an answer that has to be data is asked for (default: "auto", the best that the provider takes)."""
+    """How the output model is enforced (default: "auto", the best way that the provider supports)."""
     retries: Annotated[int | None, Field(ge=0, le=100, description="a whole number from 0 to 100")] = None
-    """How often a call is tried again after failures, where there is no other model (default 20)."""
+    """Retries of a failed call without a fallback model (default 20)."""
     fall_back_after: _Count = None
-    """After how many failures the next model is asked, where there is one (default 2)."""
+    """Failures before the fallback model is called (default 2)."""
     fall_back_wait: _Wait = None
-    """The next model is asked at once where the provider wants a longer wait than this (default 15 s)."""
+    """The fallback model is called at once if the provider requests a longer wait (default 15 s)."""
     first_token: _Wait = None
-    """How long it may be silent before its reply (default 5 min); keep-alive comments are no token."""
+    """Timeout until the first token (default 5 min); keep-alive comments do not count."""
     between_tokens: _Wait = None
-    """How long it may be silent within its reply (default 5 min)."""
+    """Timeout between tokens (default 5 min)."""
     on_length: Literal["continue", "tell", "accept", "fail"] | None = None
-    """What becomes of a reply that was cut off at the limit of tokens (default: "continue")."""
+    """Handling of a reply that was cut off at the limit of tokens (default: "continue")."""
     on_content_filter: Literal["fail", "tell", "accept"] | None = None
-    """What becomes of one that the provider's filter stopped (default: "fail")."""
+    """Handling of a reply that the provider's filter stopped (default: "fail")."""
     on_refusal: Literal["reject", "accept", "fail"] | None = None
-    """What becomes of the task if the model declines (default: "reject")."""
+    """Handling of a refusal of the model (default: "reject")."""
     on_empty: Literal["tell", "accept", "fail"] | None = None
-    """What becomes of an empty answer (default: "tell")."""
+    """Handling of an empty answer (default: "tell")."""
 
     def over(self, other: "ModelSettings") -> Self:
-        """Return these settings, with those of `other` where these are not set.
+        """Return these settings, with those of `other` as defaults.
 
-        Of dicts the keys of both count; where both have one, ours does.
+        Dicts are merged key by key; ours take precedence.
         """
         ours, theirs = dict(self.given()), dict(other.given())
         if not theirs:
@@ -130,7 +130,7 @@ class ModelSettings:
         return ((name, value) for name, value in values if value is not None)
 
     def summary(self) -> str:
-        """Say in a few words what is set, for operators: `temperature 0.2, effort high`; no dict's values."""
+        """Summarize the settings for operators: `temperature 0.2, effort high`; no dict's values."""
         return ", ".join(f"{name} {_brief(value)}".rstrip() for name, value in self.given())
 
 

@@ -1,4 +1,4 @@
-"""A task as its clients and its operators see it."""
+"""Views of a task for its clients and its operators."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -21,7 +21,7 @@ from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import OWNER, Question
 from everloop.workflows.contract.settings import Compaction, Memory, ModelSettings
 
-# What guards say of tools, by their names: what runs, what never does, and what people approve first.
+# Rules of guards by the names of tools: allowed, denied, or approved by people first.
 
 Decision = Literal["allow", "deny", "approve"]
 
@@ -40,7 +40,7 @@ class GuardRules(Wire):
     approvers: str = OWNER
 
     def decide(self, tool: str) -> Decision:
-        """Decide by the first list that names the tool: deny, approve, allow."""
+        """Decide by the first list with a match: deny, approve, allow."""
         if _names(self.deny, tool):
             return "deny"
         if _names(self.approve, tool):
@@ -48,7 +48,7 @@ class GuardRules(Wire):
         return "allow" if _names(self.allow, tool) else self.default
 
     def refusal(self, tool: str) -> str:
-        """Say that the tool is denied, and what is allowed instead; empty if it is not denied."""
+        """Return why the tool is denied, and the allowed tools; empty if it is not denied."""
         if self.decide(tool) != "deny":
             return ""
         return f"the tool {tool!r} is not allowed here ({self._allowed()})"
@@ -62,17 +62,17 @@ class GuardRules(Wire):
 
 
 def refusal(guards: Iterable[GuardRules], tool: str) -> str:
-    """Return what the first guard says that denies a tool; empty if none does."""
+    """Return the refusal of the first guard that denies a tool; empty if none does."""
     return next(filter(None, (guard.refusal(tool) for guard in guards)), "")
 
 
 def approvers_of(guards: Iterable[GuardRules], tool: str) -> str:
-    """Return who approves calls of a tool; empty if no guard wants an approval."""
+    """Return who approves calls of a tool; empty if no guard requires an approval."""
     return strictest(guard.approvers for guard in guards if guard.decide(tool) == "approve")
 
 
 def strictest(approvers: Iterable[str]) -> str:
-    """Return the first scope among those who are to approve, else the owner; empty if there is nobody."""
+    """Return the first scope among the approvers, else the owner; empty without approvers."""
     asked = list(approvers)
     return next((each for each in asked if each != OWNER), OWNER if asked else "")
 
@@ -99,7 +99,7 @@ class TaskState(StrEnum):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the task waits for its client."""
+        """Return True if the task waits for its client."""
         return self in {TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED}
 
 
@@ -107,53 +107,53 @@ TERMINAL_STATES = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CA
 
 
 class ToolSpec(Wire):
-    """What the workflow has to know of a tool to run it."""
+    """Fields of a tool that the workflow needs to run it."""
 
     timeout: float = 30.0
-    """In seconds, for one attempt."""
+    """Of one attempt, in seconds."""
     task_queue: str | None = None
-    """None: the task's own."""
+    """None: that of the task."""
     fallback: str | None = None
-    """The tool that gets the same arguments when this one failed."""
+    """The tool that gets the same arguments if this one fails."""
     agent: str | None = None
     """A sub-agent: the call runs as a task of this agent."""
     handoff: str | None = None
-    """The agent that has the task from then on."""
+    """The agent that takes over the task."""
     serial: bool = False
     """Of one reply, calls of serial tools run one after another, in their order."""
     asks: bool = False
-    """People may be asked before it runs, so the line of the call says that it is a check."""
+    """People may be asked before it runs, so the call is shown as a check."""
     batch: bool = False
     """Calls of one reply run as one."""
     quick: bool = False
     """It runs as a local activity, unless calls of tools have a queue of their own."""
     abandons: bool = False
-    """It wants to know when nobody waits any more for a call of it."""
+    """Abandoned calls are reported to it."""
     plugin: str = ""
     """The plugin that listed the tool for this task."""
     digest: str = ""
-    """That of what the plugin listed."""
+    """Digest of the listed definition."""
     needs_approval: bool = False
-    """People had to approve each call of it when it was listed, so they have to till the task ends."""
+    """Each call needed approval when the tool was listed, so it does until the task ends."""
 
 
 class NarratorSpec(Wire):
-    """Every `interval` seconds the client reads what the task is doing. `model` None: the agent's own."""
+    """Report the activity of a task every `interval` seconds. `model` None: the agent's own."""
 
     interval: float = 5.0
     model: str | None = None
 
 
 class AgentSpec(Wire):
-    """The part of an agent's definition that a task pins when it starts. Limits that are None do not hold."""
+    """Pinned part of an agent's definition. A limit of None does not apply."""
 
     id: str
     model: str | None = None
     """None: the worker's own default (EVERLOOP_MODEL)."""
     fallback_models: tuple[str, ...] = ()
-    """They are asked, in order, when `model` cannot answer."""
+    """Called in order when `model` cannot answer."""
     on_model_failure: Literal["fail", "wait"] = "fail"
-    """If none can: the task fails, or waits for an operator."""
+    """If no model can answer: the task fails, or waits for an operator."""
     compaction: Compaction | None = None
     max_iterations: int = 30
     max_tokens: int | None = None
@@ -162,56 +162,57 @@ class AgentSpec(Wire):
     wall_clock: float | None = None
     """In seconds."""
     max_tool_failures: int | None = None
-    """Iterations in a row in which no tool call worked."""
+    """Iterations in a row without a successful tool call."""
     max_parallel_tools: int = 5
     tools: dict[str, ToolSpec] = {}
-    """Every tool by its name. One that the model invents is not in it and ends as a tool error."""
+    """Every tool by its name. An invented name ends as a tool error."""
     deduplicate: bool = True
     artifact_tool: str | None = None
-    """The tool that the model has to call before the task may end without any artifact."""
+    """The tool that the model has to call before a task without artifacts may end."""
     routing: Literal["task", "auto"] = "task"
     """With "auto" the first model call decides whether the message becomes a task or is answered at once."""
     version: str = ""
-    """Names the definition."""
+    """Version of the definition."""
     memory: Memory | None = None
     narrator: NarratorSpec | None = None
     guards: tuple[GuardRules, ...] = ()
     """The rules of its guards, which hold for its sub-agents too."""
     hooks: tuple[str, ...] = ()
-    """The names of those that its plugins have."""
+    """Names of the hooks of its plugins."""
     lists_tools: bool = False
-    """Whether a plugin has to be asked which tools there are."""
+    """Whether a plugin lists tools."""
     has_output: bool = False
-    """The answer is data that fits a schema."""
+    """The answer is data that match a schema."""
     max_sub_agents: int | None = None
     """Tasks of sub-agents that one task may start."""
     task_queue: str | None = None
-    """Where calls of its models and tools wait; None: with those of all agents."""
+    """Queue of its model and tool calls; None: that of all agents."""
     priority: int | None = None
-    """Temporal's, 1 (first) to 5."""
+    """Priority of Temporal, 1 (first) to 5."""
     settings: ModelSettings = ModelSettings()
     last_call: bool = False
-    """At a limit the model is asked once more, without tools, to answer with what it has."""
+    """At a limit the model is called once more, without tools, for a final answer."""
 
 
 _specs: dict[str, AgentSpec] = {}
 
 
 def _shared(spec: AgentSpec) -> AgentSpec:
-    """Return the specification that an earlier task of the agent had, if it is the same.
+    """Return the equal specification of an earlier task, if there is one.
 
-    A worker that keeps many tasks in memory would else have it once for each: 5 KB with four tools.
+    A worker with many cached tasks would else hold one for each: 5 KB with four tools.
     """
     known = _specs.setdefault(spec.id, spec)
     if known != spec:
         known = _specs[spec.id] = spec
-    return known  # not what is there now: workflows of another version run in threads beside this one
+    return known  # not the current entry: workflows of another version run in threads beside this one
 
 
 class Identity(Wire):
-    """Who started a task, for its tools: nothing secret, for history keeps it.
+    """Who started a task, for its tools. It holds nothing secret, because it is in histories.
 
-    `scheme` is how the caller was recognised (empty: not at all); `claims` are what settings let through.
+    `scheme` is the authentication scheme (empty: not authenticated); `claims` are those that settings
+    allow.
     """
 
     scheme: str = ""
@@ -221,17 +222,17 @@ class Identity(Wire):
 
 
 class ForkOrigin(Wire):
-    """The task from whose past another one goes on, and how many of its iterations that past has."""
+    """The task whose history another one continues, and the number of its iterations in that history."""
 
     task_id: str
     iteration: int
 
 
 class Fork(ForkOrigin):
-    """What a task begins with that is a fork: the messages of its origin, with the results of its calls.
+    """The beginning of a forked task: the messages of its origin, with the results of its calls.
 
-    Nothing of them happens again. A message of the client that is among them is not said again. `first` is
-    the position of the origin's first message.
+    None of them runs again. A message of the client that is among them is not published again. `first`
+    is the position of the origin's first message.
     """
 
     messages: tuple[TranscriptMessage, ...] = ()
@@ -243,7 +244,7 @@ class Fork(ForkOrigin):
 
 
 class TaskInput(Wire):
-    """How a task starts. The task id is the workflow id. An operator reads it in this order."""
+    """Input of a task. The task id is the workflow id. The order is for operators."""
 
     message: UserMessage
     context_id: str
@@ -253,25 +254,24 @@ class TaskInput(Wire):
     depth: int = 0
     """0 for the task of a client, 1 for that of a sub-agent, 2 for that of its sub-agent."""
     guards: tuple[GuardRules, ...] = ()
-    """Those of the agents above it, the client's first, which hold besides its own."""
+    """Guards of the parent agents, the client's first, which apply besides its own."""
     identity: Identity | None = None
     digest: str = ""
-    """That of the message's content, for whoever has to know whether another message is the same."""
+    """Digest of the message's content, for comparison with another message."""
     scheduled: bool = False
-    """No gateway knows of it yet, and of the agent only the id is given."""
+    """Started by a schedule: the gateway has no view of it yet, and only the agent's id is set."""
     splits_queues: bool = False
-    """Calls of models and of tools wait on queues of their own, so that each kind can have its own
-    workers."""
+    """Model and tool calls have queues of their own, so that each kind can have its own workers."""
     fork: Fork | None = None
-    """What it begins with; a later run of the task has it in what it is carried."""
+    """History of a fork; a later run of the task has it in its carried state."""
     attachments: str = ""
-    """The schedule that keeps files or a webhook for it; empty: none does."""
+    """The schedule that stores files or a webhook for it; empty: none."""
 
 
 class TaskRef(Wire):
-    """Which run of which task an activity works for, and the version of the agent that it began with.
+    """The run of a task that an activity works for, and the version of its agent at the start.
 
-    It is sent with every call, so it is written without what an activity knows anyway (`named`).
+    It is sent with every call, so fields that the activity can derive are omitted (`named`).
     """
 
     task_id: str = Field(default="", exclude=True)
@@ -282,7 +282,7 @@ class TaskRef(Wire):
     agent_version: str = ""
 
     def named(self, task_id: str, run_id: str) -> Self:
-        """Return it with what was not written: workflow and run, and the context if no client named it."""
+        """Return it with the omitted fields: workflow and run, and the context if the client sent none."""
         context_id = self.context_id or derive_context_id(task_id)
         return self.model_copy(update={"task_id": task_id, "run_id": run_id, "context_id": context_id})
 
@@ -295,7 +295,7 @@ class TaskRef(Wire):
 
     @property
     def span_attributes(self) -> dict[str, str]:
-        """What a span says of the task that it is about."""
+        """Attributes of the task on a span."""
         return {
             "gen_ai.agent.id": self.agent_id,
             "gen_ai.conversation.id": self.context_id,
@@ -304,7 +304,7 @@ class TaskRef(Wire):
 
 
 class TaskStatus(Wire):
-    """A2A 1.0 §4.1.2. `at` is workflow time, UTC. `questions` are open: answers are welcome."""
+    """A2A 1.0 §4.1.2. `at` is workflow time, UTC. `questions` are the open ones."""
 
     state: TaskState
     at: datetime
@@ -314,9 +314,9 @@ class TaskStatus(Wire):
 
 
 class Artifact(Wire):
-    """An output of a task. A draft (`complete` is false) may still be replaced as a whole.
+    """An output of a task. A draft (`complete` is false) may still be replaced completely.
 
-    `failed`: the task ended before the draft was complete, and not well.
+    `failed`: the task failed before the draft was complete.
     """
 
     artifact_id: str
@@ -328,11 +328,11 @@ class Artifact(Wire):
 
 
 class TaskView(Wire):
-    """The whole A2A-facing task: the fold of its events.
+    """The complete A2A view of a task: the fold of its events.
 
-    `version` counts the statuses that `run_id` published; 0 with an empty `run_id` is what the gateway
-    writes before a worker has seen the task. `is_hidden`: clients have no such task (yet): its message may be
-    answered at once.
+    `version` counts the statuses that `run_id` published; 0 with an empty `run_id` is the view that the
+    gateway writes before a worker starts the task. `is_hidden`: not visible to clients (yet): its
+    message may be answered at once.
     """
 
     task_id: str
@@ -350,7 +350,7 @@ class TaskView(Wire):
 
 
 class TaskProgress(Wire):
-    """Answer of the `progress` query: where the loop stands."""
+    """Answer of the `progress` query: the position of the loop."""
 
     phase: str
     iteration: int
@@ -358,13 +358,13 @@ class TaskProgress(Wire):
     transcript_length: int
     pending_tools: tuple[str, ...] = ()
     pending_calls: tuple[str, ...] = ()
-    """The ids of these calls."""
+    """Ids of these calls."""
     inbox: int = 0
     questions: tuple[Question, ...] = ()
     waits_for_resume: str = ""
-    """What failed, while an operator is waited for."""
+    """The failure, while the task waits for an operator."""
     last_signal: str = ""
-    """What the last signal of an operator did, or why it was refused."""
+    """Result of an operator's last signal, or why it was refused."""
 
 
 class TranscriptPage(Wire):
@@ -379,26 +379,26 @@ class TranscriptPage(Wire):
 
 
 class TaskResult(Wire):
-    """What the workflow returns."""
+    """Result of the workflow."""
 
     state: TaskState
     iterations: int
     usage: Usage
     excerpt: str
-    """The beginning of the answer, which itself is the artifact `response`."""
+    """The beginning of the answer, which is complete in the artifact `response`."""
     answer: str = ""
-    """The whole of it, for the parent of a sub-agent only."""
+    """The complete answer, only for the parent of a sub-agent."""
     closing: str = ""
-    """What the last status says beside it, or in its place; likewise."""
+    """Text of the last status beside it, or in its place; only for a parent."""
     artifacts: tuple[str, ...] = ()
-    """The ids of what it wrote besides; likewise."""
+    """Ids of its other artifacts; only for a parent."""
     message: AgentMessage | None = None
-    """What a client gets in place of a task."""
+    """The message that a client gets instead of a task."""
     digest: str = ""
 
 
 class Route(Wire):
-    """What became of a message: a task of its own, or, with `message`, an answer at once.
+    """Result of routing a message: a task of its own, or, with `message`, an answer at once.
 
     `digest` is that of the message (`TaskInput.digest`).
     """
@@ -407,15 +407,16 @@ class Route(Wire):
     digest: str = ""
 
 
-# What a schedule cannot know of the tasks that it begins.
+# Fields of a task that are set when its schedule begins it.
 
 Begun = TypeVar("Begun", bound=TaskInput)
 
 
 def begun(task: Begun, task_id: str, at: datetime) -> Begun:
-    """Return a task as it begins.
+    """Return a task at its beginning.
 
-    One that a schedule began gets its time, a context of its own unless it has one, and its message an id.
+    One that a schedule began gets its time, a context of its own unless it has one, and its message an
+    id.
     """
     if not task.scheduled:
         return task
