@@ -47,9 +47,9 @@ CANCELED = "canceled on request"
 
 @workflow.defn(name=names.WORKFLOW_TYPE)
 class AgentTask:
-    """Works on one task until it is answered, cancelled or failed. The workflow id is the task id.
+    """Workflow of one task, until it is answered, cancelled or failed. The workflow id is the task id.
 
-    A task that gets long goes on in a new run, which is given what the run before it knew.
+    A task with a long history continues in a new run, with the state of the run before.
     """
 
     @workflow.init
@@ -104,10 +104,11 @@ class AgentTask:
 
     @workflow.update
     def add_message(self, message: UserMessage) -> str:
-        """Take in a message of the client: an answer goes to its question, others to the next model call.
+        """Accept a message of the client: an answer goes to its question, others to the next model call.
 
-        The first message of an id is taken in, once. Returns the digest of that one's content, by which the
-        sender of another one learns that it was not; Temporal gives the same result for the same update id.
+        The first message of an id is accepted, once. Returns the digest of that message's content, so
+        that the sender of another one with the same id can detect the conflict; Temporal returns the
+        same result for the same update id.
         """
         state = self._state
         if known := state.digest_of(message):
@@ -135,7 +136,7 @@ class AgentTask:
 
     @workflow.update
     def take_approvers_answer(self, given: ApproverAnswer) -> str:
-        """Take the answer of somebody whom a question asks in the owner's place; return when this was."""
+        """Accept the answer of an approver in the owner's place; return the time of the answer."""
         at, message_id = workflow.now(), str(workflow.uuid4())
         answer = approvals.approvers_answer(self._state, self._task, given)
         self._state.take_answer(answer, approvals.approval_message(message_id, given, at))
@@ -149,7 +150,7 @@ class AgentTask:
 
     @workflow.update
     async def wait_for_route(self) -> Route:
-        """Wait until it is decided whether there is a task; return what answers the message if not."""
+        """Wait for the routing decision; return the message that answers instead of a task, if any."""
         await workflow.wait_condition(lambda: not self._scope.has_hidden_task)
         return Route(message=self._message, digest=self._task.digest)
 
@@ -174,7 +175,7 @@ class AgentTask:
 
     @workflow.signal(description=people.OPERATOR_SIGNALS["resume"])
     def resume(self, *inputs: object) -> None:
-        """Go on after a failure that the task waits with."""
+        """Continue after a failure, when the task waits for an operator."""
         with people.noting(self._state, "resume"):
             if not self._state.waits_for_resume:
                 raise people.RefusedSignalError("the task waits with no failure")
@@ -183,20 +184,20 @@ class AgentTask:
 
     @workflow.signal(description=people.OPERATOR_SIGNALS["note"])
     def note(self, *inputs: object) -> None:
-        """Keep with the task what an operator did to it elsewhere, with a `Note`."""
+        """Record an operator's action elsewhere in the task, with a `Note`."""
         with people.noting(self._state, "note"):
             noted = people.read(Note, inputs, '{"note": "…"}')
             self._state.last_signal = f"`note`: {shorten(noted.note, EXCERPT_LENGTH)}"
 
     @workflow.signal(dynamic=True, description=people.UNKNOWN)
     def unknown_signal(self, name: str, inputs: Sequence[RawValue]) -> None:
-        """Note that there is no such signal."""
+        """Record that there is no such signal."""
         with people.noting(self._state, name):
             raise people.unknown(name)
 
     @workflow.signal(name=names.SUB_AGENT_ASKS, description=people.INTERNAL)
     def sub_agent_asks(self, *inputs: object) -> None:
-        """Take up what the sub-agent of a call asks, in place of what it asked before."""
+        """Replace the open questions of a call's sub-agent."""
         with people.noting(self._state, names.SUB_AGENT_ASKS):
             asked = people.read(SubAgentQuestions, inputs, people.INTERNAL)
             for call_id, task_id in self._state.asked_agents.items():
@@ -205,7 +206,7 @@ class AgentTask:
 
     @workflow.signal(name=names.PEOPLE_ANSWER, description=people.INTERNAL)
     def people_answer(self, *inputs: object) -> None:
-        """Take an answer that people gave in the task which this one works for; a late one is ignored."""
+        """Accept an answer of people to the parent task; a late one is ignored."""
         with people.noting(self._state, names.PEOPLE_ANSWER):
             answer = people.read(Answer, inputs, people.INTERNAL)
             if answer.question_id in {question.id for question in self._state.open_questions}:
@@ -213,7 +214,7 @@ class AgentTask:
 
     @workflow.query(description="The task as A2A clients see it.")
     def view(self) -> TaskView:
-        """The whole A2A-facing task; of a long history, the newest messages."""
+        """The complete A2A view of the task; of a long history, the newest messages."""
         state = self._state
         return TaskView(
             task_id=self._ref.task_id,
@@ -232,12 +233,12 @@ class AgentTask:
 
     @workflow.query(description="Internal: what was taken in under the id of a message.")
     def taken_in(self, message_id: str) -> str:
-        """The digest of the message of this id that was taken in (`content_digest`); empty if none was."""
+        """The digest of the accepted message with this id (`content_digest`); empty without one."""
         return self._state.digests.get(names.message_identity(message_id), "")
 
     @workflow.query(description="Where the loop stands: phase, iteration, tokens, open questions.")
     def progress(self) -> TaskProgress:
-        """Where the loop stands."""
+        """The position of the loop."""
         state = self._state
         return TaskProgress(
             phase=state.phase,
@@ -254,11 +255,11 @@ class AgentTask:
 
     @workflow.query(description="What the model reads, from a position on (input: a number, default 0).")
     def transcript(self, start: int = 0) -> TranscriptPage:
-        """All messages from position `start` on, as many as fit; `next` is where the next page starts."""
+        """All messages from position `start` on that fit; `next` is where the next page starts."""
         return reporting.transcript_page(self._state, start)
 
     async def _answer(self) -> AssistantMessage | AgentMessage:
-        """Run the loop, within the agent's wall clock if it has one; a message answers in place of a task."""
+        """Run the loop, within the agent's wall clock if it has one; a message answers instead of a task."""
         await self._loop.preparation.load_agent()
         self._narrate()
         try:
@@ -271,7 +272,7 @@ class AgentTask:
             raise
 
     async def _end_at_once(self, message: AgentMessage) -> TaskResult:
-        """Answer in place of a task: whoever waits for the decision gets the message."""
+        """Answer instead of a task: the sender gets the message."""
         self._message, self._state.is_routed = message, True
         self._state.phase = Phase.DONE
         reporting.index(self._state, TaskState.COMPLETED)
@@ -287,7 +288,7 @@ class AgentTask:
         )
 
     def _narrate(self) -> None:
-        """Let the narrator begin, which ends by itself; nobody waits for it, nor misses it."""
+        """Start the narrator, which ends with the task. Its end is not awaited, and its failure ignored."""
         agent = self._scope.agent
         if agent.narrator and not self._task.depth:
             call = NarrateInput(task=self._scope.ref, narrator=agent.narrator, model=agent.model)
@@ -305,6 +306,6 @@ def _translate_invalid_answers() -> Generator[None]:
 
 
 def _last_message(text: str, reason: str) -> AgentMessage | None:
-    """Return what the last status says, with a name for programs if the task did not end as it should."""
+    """Return the message of the last status, with the name of the failure if the task did not complete."""
     message = reporting.agent_message(text)
     return message and message.model_copy(update={"metadata": {REASON: reason} if reason else {}})

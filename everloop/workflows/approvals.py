@@ -1,4 +1,4 @@
-"""Which calls wait for people, and what counts as their answer. Pure: times and ids are arguments."""
+"""Calls that wait for people, and their answers. Pure: times and ids are arguments."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 from everloop.workflows.state import OpenQuestion, TaskRunState
 
 PLACEHOLDER = "…"
-"""Stands in a signal that is shown for whatever the operator has to say."""
+"""Placeholder for the operator's input in an example signal."""
 
 
 def ready_calls(state: TaskRunState, agent: AgentSpec) -> list[ToolCall]:
@@ -37,7 +37,7 @@ def ready_calls(state: TaskRunState, agent: AgentSpec) -> list[ToolCall]:
 
 
 def waiting_calls(state: TaskRunState, agent: AgentSpec) -> set[str]:
-    """Return the ids of the others. Each call of a reply asks: with many calls, it has to be cheap."""
+    """Return the ids of the other pending calls. It runs for each call of a reply, so it has to be cheap."""
     tools = {**state.listed_tools, **agent.tools}
     serial = {name for name, tool in tools.items() if tool.serial}
     in_turn = [call.id for call in state.pending if call.name in serial] if serial else []
@@ -46,13 +46,13 @@ def waiting_calls(state: TaskRunState, agent: AgentSpec) -> set[str]:
 
 
 def find_answer(state: TaskRunState, message: UserMessage) -> Answer | None:
-    """Return the answer that a message gives; None if it is an ordinary message.
+    """Return the answer in a message; None for an ordinary message.
 
-    A message answers what its gateway says: what clients could see open when it arrived. One that was written
-    before the question could be seen is no answer to it, whatever it says.
+    The gateway sets the answered question from the view of the task when the message arrived. A message
+    that was written before the question was visible does not answer it, whatever its text.
 
     Raises:
-        InvalidAnswerError: it answers a question, but not one that is open; or this is no answer to it.
+        InvalidAnswerError: it answers a question that is not open, or its answer is invalid.
     """
     questions = state.open_questions
     name = message.answers or named_question(message)
@@ -67,10 +67,10 @@ def find_answer(state: TaskRunState, message: UserMessage) -> Answer | None:
 
 
 def approvers_answer(state: TaskRunState, task: TaskInput, given: ApproverAnswer) -> Answer:
-    """Return the answer of somebody whom a question asks in the owner's place.
+    """Return the answer of an approver in the owner's place.
 
     Raises:
-        InvalidAnswerError: it asks them nothing, or they began the task themselves.
+        InvalidAnswerError: no question is open for them, or they began the task themselves.
     """
     question = _open_question(state.open_questions, given.question_id)
     if question is None or question.approvers != given.scope:
@@ -86,7 +86,7 @@ def approvers_answer(state: TaskRunState, task: TaskInput, given: ApproverAnswer
 
 
 def approval_message(message_id: str, given: ApproverAnswer, at: datetime) -> AgentMessage:
-    """Return what stands in the history of the task about the answer of an approver."""
+    """Return the message about an approver's answer for the history of the task."""
     verdict = "approved" if given.approved else "rejected"
     text = f"{verdict} by {given.approver} ({given.scope})" + (f": {given.note}" if given.note else "")
     about: dict[str, JsonValue] = {
@@ -104,11 +104,11 @@ def _open_question(questions: Sequence[Question], question_id: str) -> Question 
 
 
 def decide(state: TaskRunState, approval: Approval) -> Answer:
-    """Return the answer that an operator's signal gives.
+    """Return the answer in an operator's signal.
 
     Raises:
-        InvalidAnswerError: no such call waits, none is named where several wait, or this is no answer to its
-            question.
+        InvalidAnswerError: no such call waits, several wait and the signal names none of them, or
+            the answer is invalid.
     """
     if not approval.call_id and len(state.questions) == 1:
         return _decide(state.open_questions[0], approval)
@@ -122,10 +122,10 @@ def decide(state: TaskRunState, approval: Approval) -> Answer:
 
 
 def find_pending(state: TaskRunState, call_id: str) -> ToolCall:
-    """Return the pending call of an id, or with a question of that id; without one the only pending call.
+    """Return the pending call with this id or question id; for an empty id the only pending call.
 
     Raises:
-        InvalidAnswerError: there is none such, or there are several.
+        InvalidAnswerError: it does not exist, or there are several.
     """
     asking = {question.id: question.call.id for question in state.open_questions}
     found = [call for call in state.pending if call.id == asking.get(call_id, call_id) or not call_id]
@@ -142,32 +142,32 @@ def skip_signal(call: ToolCall) -> str:
 
 
 def set_deadlines(questions: Sequence[OpenQuestion], now: datetime) -> None:
-    """Let the time of the questions that are published now begin to run; sub-agents keep that of theirs."""
+    """Start the timeouts of the questions that are published now. Sub-agents track their own."""
     for entry in questions:
         if entry.deadline is None and entry.question.timeout is not None and not entry.asked_by:
             entry.deadline = now + timedelta(seconds=entry.question.timeout)
 
 
 def date(questions: Sequence[OpenQuestion], now: datetime) -> None:
-    """Let those who are asked in the owner's place know since when."""
+    """Record the time of publication for questions to approvers."""
     for entry in questions:
         if entry.question.asked_at is None and not entry.question.is_for_owner:
             entry.question = entry.question.model_copy(update={"asked_at": now})
 
 
 def seconds_left(state: TaskRunState, call: ToolCall, now: datetime) -> float | None:
-    """Return the seconds until what a call asks runs out of time; None if it does not, or not yet."""
+    """Return the seconds until the questions of a call time out; None without a running timeout."""
     deadlines = [entry.deadline for entry in _asked_by(state, call) if entry.deadline]
     return max(0.0, (min(deadlines) - now).total_seconds()) if deadlines else None
 
 
 def is_timed(state: TaskRunState, call: ToolCall) -> bool:
-    """Whether the time of what a call asks runs."""
+    """Return True if the timeout of a question of the call is running."""
     return any(entry.deadline for entry in _asked_by(state, call))
 
 
 def expired(state: TaskRunState, call: ToolCall, now: datetime) -> list[Answer]:
-    """Return the answers to what a call asks if its time is up."""
+    """Return the timeout answers of a call's expired questions."""
     asked = _asked_by(state, call)
     return [_default(entry.question) for entry in asked if entry.deadline and entry.deadline <= now]
 
@@ -189,7 +189,7 @@ def question_message(message_id: str, questions: Sequence[Question]) -> AgentMes
 
 
 def _oldest(questions: Sequence[Question]) -> list[str]:
-    """Return the question that is asked now, and how many follow it; nothing if there is none."""
+    """Return the current question, and the number of those behind it; empty without one."""
     if not questions:
         return []
     text = f"{questions[0].text}\n({expected(questions[0])})"
@@ -200,7 +200,7 @@ def _oldest(questions: Sequence[Question]) -> list[str]:
 
 
 def example_signal(state: TaskRunState) -> str:
-    """Return an input of the `approve` signal: that of the first open question, if there is one."""
+    """Return an input of the `approve` signal for the first open question, or a generic one."""
     questions = state.open_questions
     return approve_signal(questions[0]) if questions else '{"call_id": "…", "approved": true}'
 
@@ -209,14 +209,14 @@ def approve_signal(question: Question) -> str:
     """Return the JSON of the `approve` signal that answers a question."""
     signal: dict[str, JsonValue] = {"call_id": question.id, "approved": True, "note": ""}
     if question.kind is QuestionKind.AUTH:
-        signal["approved"] = False  # a secret has no place in a signal: the operator can only reject
+        signal["approved"] = False  # a signal must not hold a secret: the operator can only reject
     elif question.kind is not QuestionKind.CONFIRMATION:
         signal["value"] = question.options[0] if question.options else PLACEHOLDER
     return json.dumps(signal, ensure_ascii=False)
 
 
 def _asked_by(state: TaskRunState, call: ToolCall) -> list[OpenQuestion]:
-    """Return what a call itself asks, and no sub-agent of it."""
+    """Return the questions of a call, without those of its sub-agent."""
     return [entry for entry in state.questions if not entry.asked_by and entry.question.call.id == call.id]
 
 
@@ -230,7 +230,7 @@ def _decide(question: Question, approval: Approval) -> Answer:
 
 
 def _default(question: Question) -> Answer:
-    """Return what a question comes to that nobody answered in time."""
+    """Return the timeout answer of a question."""
     if question.default is None:
         return no_answer(question)
     try:

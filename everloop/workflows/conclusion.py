@@ -1,4 +1,4 @@
-"""The end of a task: its last words, its last status, and what follows them."""
+"""The end of a task: its last messages, its last status, and follow-ups."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class Conclusion:
-    """Ends a task once. `ref` names the agent that the task began with, by which clients know it."""
+    """Ends a task once. `ref` names the agent at its start, by which clients address it."""
 
     def __init__(self, ref: TaskRef, scope: TaskScope, loop: Loop) -> None:
         self._ref = ref
@@ -33,9 +33,9 @@ class Conclusion:
         self._loop = loop
 
     async def end(self, outcome: TaskState, message: AgentMessage | None, reason: str) -> None:
-        """Refuse further messages, then publish what is left to say and the last status.
+        """Refuse further messages, then publish the remaining events and the last status.
 
-        From here on the outcome stands: a cancellation that comes now is too late.
+        From here on the outcome is final: a cancellation that arrives now is too late.
         """
         self._state.phase = Phase.DONE
         self._state.questions.clear()
@@ -51,7 +51,7 @@ class Conclusion:
     async def _publish_last(
         self, outcome: TaskState, events: tuple[StatusChanged | ArtifactChunk, ...]
     ) -> None:
-        """Publish the last events, and keep the conversation with them."""
+        """Publish the last events, and save the conversation with them."""
         memory = self._loop.memory
         keeps = outcome is TaskState.COMPLETED
         call = PublishInput(
@@ -61,17 +61,17 @@ class Conclusion:
         )
 
         def publishing(resends: int) -> Awaitable[SaveContextResult | None]:
-            # A cache that never holds the transcript costs the conversation, not the end of the task.
+            # If the cache keeps losing the transcript, the conversation is not saved, but the task ends.
             keep = memory.to_save if keeps and resends < MAX_RESENDS else None
-            # Not a local activity: that runs before anything is durable, so that after a crash, or with a
-            # message that came meanwhile, the task could end in another way than clients were told.
+            # Not a local activity: that runs before its input is durable, so that after a crash, or with a
+            # new message, the task could end differently from the status that clients received.
             last = call.model_copy(update={"remember": keep})
             return workflow.execute_activity_method(PublishPort.publish, last, **publish("last status"))
 
         memory.note(await self._loop.model.with_transcript(publishing))
 
     async def follow_up(self, outcome: TaskState, answer: str, reason: str = "") -> None:
-        """Do what clients need not wait for; it is dropped where it does not work."""
+        """Run best-effort follow-ups. Failures are ignored."""
         await _to_the_end(self._follow_up(outcome, answer, reason))
 
     async def _follow_up(self, outcome: TaskState, answer: str, reason: str) -> None:
@@ -97,7 +97,7 @@ class Conclusion:
     def _last_events(
         self, outcome: TaskState, message: AgentMessage | None
     ) -> tuple[StatusChanged | ArtifactChunk, ...]:
-        """Return the answer, unless subscribers have it, what both sides said last, and the end."""
+        """Return the answer, unless it is already published, unpublished messages, and the end."""
         state, at = self._state, workflow.now()
         events: list[ArtifactChunk] = []
         if state.answer and not state.answer.is_published:
@@ -112,7 +112,7 @@ class Conclusion:
 
 
 async def _to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Do it, although the task may be cancelled meanwhile."""
+    """Run to the end, even if the task is cancelled meanwhile."""
     working = asyncio.create_task(work)
     while not working.done():
         with contextlib.suppress(asyncio.CancelledError):
@@ -121,7 +121,7 @@ async def _to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def _whole_response(part: TextPart | DataPart, *, position: int) -> ArtifactChunk:
-    """Return the answer in one piece; a view that has it complete drops this."""
+    """Return the answer as a single chunk; a view that has it complete drops this."""
     return ArtifactChunk(
         artifact_id=RESPONSE_ARTIFACT,
         name=RESPONSE_ARTIFACT,

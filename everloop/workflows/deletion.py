@@ -1,4 +1,4 @@
-"""Deleting, for good, a task, a context, an artifact, or everything of an owner."""
+"""Permanent deletion of a task, a context, an artifact, or all data of an owner."""
 
 from datetime import timedelta
 
@@ -18,23 +18,23 @@ from everloop.workflows.contract.deletion import (
 )
 
 QUIET_STEPS = 2
-"""So many steps in a row have to find nothing."""
+"""Empty steps in a row that complete a deletion."""
 
 QUIET_PAUSE = timedelta(seconds=5)
-"""Between these: what was still being written when its task was ended has been written by then."""
+"""Between these: writes that were in progress when their task ended have finished by then."""
 
 PAUSE = timedelta(seconds=1)
-"""After a step that found something: Temporal needs a moment to forget a workflow. It grows."""
+"""Initial pause after a step that found something: Temporal needs a moment to delete a workflow. It grows."""
 
 MOST_IDLE_STEPS = 100
-"""Steps in a row that find something, and have nothing that they could remove."""
+"""Maximum steps in a row that find something, and can remove nothing."""
 
 
 @workflow.defn(name=DELETION_WORKFLOW_TYPE)
 class Deletion:
-    """Takes steps until two in a row find nothing; then it is said that all is gone.
+    """Takes steps until two in a row find nothing; then the deletion is complete.
 
-    Of stores that are away it waits for their return. It knows ids, and counts: nothing of what it deletes.
+    It waits for unavailable stores. It holds ids and counts, but no deleted content.
     """
 
     @workflow.run

@@ -1,4 +1,4 @@
-"""Cleaning up, one kind of thing after the other; a schedule starts it every few minutes."""
+"""Cleanup of one kind of data after the other; a schedule starts it every few minutes."""
 
 from datetime import timedelta
 
@@ -19,25 +19,26 @@ from everloop.workflows.contract.housekeeping import (
 )
 
 ROUNDS = 20
-"""How many steps of one kind a run takes; the next run goes on where it ended."""
+"""Maximum steps of one kind in a run; the next run continues there."""
 
 DRY_ROUNDS = 500
-"""The same for a run that only counts: nobody goes on for it."""
+"""The same for a run that only counts: no other run continues it."""
 
 SEARCH_PAUSE = timedelta(hours=1)
-"""After a search through everything that is kept: the time until the next one begins."""
+"""Pause between two searches through all stored data."""
 
 
 SEARCHES = frozenset({Kind.VIEWS, Kind.ARTIFACT_BLOBS, Kind.PAYLOADS})
-"""Kinds of which all is looked through that there is, instead of a list of what is due."""
+"""Kinds that need a search through all data, because there is no index of expired ones."""
 
 
 @workflow.defn(name=HOUSEKEEPING_WORKFLOW_TYPE)
 class Housekeeping:
-    """Takes a limited number of steps for each kind. A kind that fails does not stop the others.
+    """Takes a limited number of steps for each kind. A failed kind does not stop the others.
 
-    The schedule hands each run the result of the one before, so that searches go on where they ended, and
-    begin anew only after a pause. A run that a person starts searches everything from the beginning.
+    The schedule passes each run the result of the one before, so that searches continue where they
+    ended, and restart only after a pause. A run that a person starts searches everything from the
+    beginning.
     """
 
     @workflow.run
@@ -60,7 +61,7 @@ class Housekeeping:
             except ActivityError as error:
                 if is_cancelled_exception(error):
                     raise
-                # From the beginning the next time: what is wrong may be the place.
+                # The next run starts from the beginning: the cursor may be the cause.
                 return KindResult(removed=removed, failure=str(error.cause or error))
             removed, cursor = removed + cleaned.removed, cleaned.cursor
             if not cursor:
@@ -74,7 +75,7 @@ async def _execute(call: CleanInput) -> CleanResult:
 
 
 def _options(summary: str) -> ActivityConfig:
-    """A store that is away for longer is for the next run."""
+    """Return the options of a step. A store that is unavailable for longer is left to the next run."""
     return ActivityConfig(
         start_to_close_timeout=timedelta(minutes=5),
         schedule_to_close_timeout=timedelta(minutes=10),

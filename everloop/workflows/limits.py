@@ -1,4 +1,4 @@
-"""Where a task stops by itself."""
+"""Limits at which a task stops."""
 
 import asyncio
 from datetime import datetime
@@ -13,15 +13,15 @@ from everloop.workflows.contract.tasks import AgentSpec
 from everloop.workflows.state import TaskRunState
 
 MAX_CARRIED_BYTES = 32_000_000
-"""What a new run is given has to be read within a workflow task: 200 MB took 0.9 s, the SDK allows 2 s."""
+"""A new run reads its input within a workflow task: 200 MB took 0.9 s, the SDK allows 2 s."""
 
 Amount = TypeVar("Amount", int, float)
 
 
 class TaskStoppedError(Exception):
-    """The task ends itself without being done. `type` is a name of `everloop.workflows.contract.failures`.
+    """The task ends without being done. `type` is a name of `everloop.workflows.contract.failures`.
 
-    `limit` says in words which limit was reached, where a last call may still come to an answer.
+    `limit` is the reached limit as text, if a last call may still produce an answer.
     """
 
     def __init__(self, failure_type: str, message: str, limit: str = "") -> None:
@@ -46,7 +46,7 @@ def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
         raise _used_up(agent, failures.TOKEN_LIMIT, "tokens", used, limit)
     if agent.max_cost is not None and cost >= agent.max_cost:
         raise _used_up(agent, failures.COST_LIMIT, "cost", f"${cost:.4f}", f"${agent.max_cost:g}")
-    # One more than allowed, where the model was told so (`tells_of_failures`).
+    # One more than allowed, if the model was warned (`tells_of_failures`).
     most = agent.max_tool_failures
     if most is not None and state.tool_failures >= most + agent.last_call:
         raise TaskStoppedError(
@@ -60,21 +60,21 @@ def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
 
 
 def allows_last_call(stopped: TaskStoppedError, agent: AgentSpec, state: TaskRunState) -> bool:
-    """Whether the model may answer with what it has, once, where the task would end.
+    """Return True if the model may give a last answer, once, where the task would end.
 
-    Not before it has done anything, and not where an answer is not enough: an artifact is missing.
+    Not before the first iteration, and not where an answer is not enough: an artifact is missing.
     """
     is_enough = agent.artifact_tool is None or bool(state.artifact_ids)
     return bool(agent.last_call and stopped.limit and state.iteration and is_enough and not state.last_call)
 
 
 def tells_of_failures(agent: AgentSpec, state: TaskRunState) -> bool:
-    """Whether the task would end if the model were not told that none of its tool calls works."""
+    """Return True if the task would end unless the model is told that none of its tool calls works."""
     return agent.last_call and state.tool_failures == agent.max_tool_failures
 
 
 def check_size(state: TaskRunState) -> None:
-    """Raise if the task knows more than a new run of it could be given.
+    """Raise if the state of the task is too large for a new run.
 
     Raises:
         TaskStoppedError: with the size and the limit.
@@ -90,7 +90,7 @@ def check_size(state: TaskRunState) -> None:
 
 
 def within_budget(agent: AgentSpec, asking: AgentSpec, state: TaskRunState) -> AgentSpec:
-    """Return an agent that uses at most what is left to the task that asks it, tokens and money."""
+    """Return an agent whose limits are at most the remaining tokens and money of the calling task."""
     used = state.usage
     tokens = _least(agent.max_tokens, asking.max_tokens, used.input_tokens + used.output_tokens)
     return agent.model_copy(
@@ -99,7 +99,7 @@ def within_budget(agent: AgentSpec, asking: AgentSpec, state: TaskRunState) -> A
 
 
 def invalid_output(agent: AgentSpec, problem: str) -> TaskStoppedError:
-    """Return the error that ends a task whose answer does not fit what its agent has to give."""
+    """Return the error of a task whose answer does not match its output model."""
     return TaskStoppedError(
         failures.OUTPUT_INVALID,
         f"the answer of the agent {agent.id!r} does not fit its output model, not even after it was told so: "
@@ -108,7 +108,7 @@ def invalid_output(agent: AgentSpec, problem: str) -> TaskStoppedError:
 
 
 def no_artifact(agent: AgentSpec) -> TaskStoppedError:
-    """Return the error that ends a task which was to leave an artifact and has none."""
+    """Return the error of a task without its required artifact."""
     return TaskStoppedError(
         failures.NO_ARTIFACT,
         f"the agent {agent.id!r} has to leave an artifact, and its model wrote none when it was made to call "
@@ -117,12 +117,12 @@ def no_artifact(agent: AgentSpec) -> TaskStoppedError:
 
 
 def seconds_left(wall_clock: float, state: TaskRunState, now: datetime) -> float:
-    """Return how long the task may go on, in seconds; it counts from when a worker first took it."""
+    """Return the seconds until the wall clock ends; it counts from the first run of the task."""
     return wall_clock - (now - state.started_at).total_seconds()
 
 
 def time_is_up(agent: AgentSpec) -> TaskStoppedError:
-    """Return the error that ends a task which took too long."""
+    """Return the error of a task that reached its wall clock."""
     return TaskStoppedError(
         failures.TIME_LIMIT,
         f"stopped after {agent.wall_clock:g} s without an answer (limit of agent {agent.id!r}); raise "
@@ -140,29 +140,29 @@ def _used_up(agent: AgentSpec, failure: str, setting: str, used: str, limit: str
 
 
 def _least(own: Amount | None, of_asking: Amount | None, used: Amount) -> Amount | None:
-    """Return the lower of an agent's own limit and what is left of another one; None if there is none."""
+    """Return the lower of an agent's own limit and the rest of the caller's; None without limits."""
     left = None if of_asking is None else max(of_asking - used, 0)
     return min((limit for limit in (own, left) if limit is not None), default=None)
 
 
-# What the failure of a call means for the task.
+# Failures of calls, as failures of the task.
 
 
 def failure_type(error: ActivityError) -> str | None:
-    """Return the name of the failure (`everloop.workflows.contract.failures`) that ended an activity."""
+    """Return the name of the failure (`everloop.workflows.contract.failures`) of an activity."""
     return error.cause.type if isinstance(error.cause, ApplicationError) else None
 
 
 def failure_text(error: ActivityError | ChildWorkflowError) -> str:
-    """Return what went wrong, in the words of whoever failed."""
+    """Return the message of the original failure."""
     cause = error.cause or error
     return cause.message if isinstance(cause, ApplicationError) else f"{type(cause).__name__}: {cause}"
 
 
 def final_failure(error: BaseException, usage: Usage) -> ApplicationError:
-    """Return the named failure that ends the workflow; its message is what the client reads.
+    """Return the named failure that ends the workflow, with the message for the client.
 
-    What the task has used goes along: the parent of a sub-agent counts it.
+    It includes the usage of the task, which the parent of a sub-agent counts.
     """
     if isinstance(error, TaskStoppedError):
         return ApplicationError(str(error), usage, type=error.type, non_retryable=True)
@@ -172,10 +172,10 @@ def final_failure(error: BaseException, usage: Usage) -> ApplicationError:
 
 
 def stop_if_cancelled() -> None:
-    """Stop where a call, by ending well or badly, has hidden that it was cancelled. Ask after every call.
+    """Raise a cancellation that was hidden by the end of a call. Use it after every call.
 
     Raises:
-        CancelledError: somebody cancelled the task, or its wall clock has run out.
+        CancelledError: the task was cancelled, or its wall clock has ended.
     """
     this = asyncio.current_task()
     if workflow.cancellation_reason() is not None or (this and this.cancelling()):

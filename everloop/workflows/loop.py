@@ -1,4 +1,4 @@
-"""The loop of a task: ask the model, run the tools it asks for, fold the results in, again."""
+"""The loop of a task: call the model, run its tool calls, add the results, repeat."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ from everloop.workflows.turns.tool_turn import ToolTurn
 
 
 class Loop:
-    """Runs a task until the model answers and nobody has said anything meanwhile."""
+    """Runs a task until the model answers and no new message has arrived meanwhile."""
 
     def __init__(self, scope: TaskScope) -> None:
         self._scope = scope
@@ -40,7 +40,7 @@ class Loop:
         )
 
     async def route(self) -> AgentMessage | AssistantMessage | None:
-        """Get ready; return what answers the message at once, if an agent may do so; None: there is a task.
+        """Prepare the task; return the message that answers at once, None if there is a task.
 
         Raises:
             ActivityError: the model refused, or the task was cancelled. Then there is a task, which fails.
@@ -52,16 +52,16 @@ class Loop:
         """Return the answer.
 
         Raises:
-            TaskStoppedError: a limit of the agent was reached, or there is no artifact where one has to be.
+            TaskStoppedError: a limit of the agent was reached, or a required artifact is missing.
             ActivityError: the model refused, or the task was cancelled.
-            ContinueAsNewError: the history got long; the task goes on in a new run.
+            ContinueAsNewError: the history got long; the task continues in a new run.
         """
         state = self._state
         while True:
             if not state.pending:
                 limit = self._find_limit()
                 await self._continue_if_long()
-                if limit:  # noted here, so that a new run, which finds it again, makes the call
+                if limit:  # set here, so that a new run, which reaches it again, makes the call
                     state.last_call, state.last_reason = limit.limit, limit.type
                 state.iteration += 1
             began, self._waited_for_people = workflow.now(), bool(state.pending)
@@ -73,7 +73,7 @@ class Loop:
                 return answer
 
     def _find_limit(self) -> TaskStoppedError | None:
-        """Return the limit at which the model is to answer with what it has; None if it is not reached.
+        """Return the limit for which the model gives its last answer; None before a limit.
 
         Raises:
             TaskStoppedError: the task ends here.
@@ -87,7 +87,7 @@ class Loop:
         return None
 
     async def _iterate(self) -> AssistantMessage | None:
-        """Ask the model and run its calls, or go on with calls that wait; return the answer, if any."""
+        """Call the model and run its calls, or continue waiting calls; return the answer, if any."""
         state = self._state
         if not state.pending:
             reply = await self.model.ask()
@@ -104,7 +104,7 @@ class Loop:
         return self._end_with_artifact() if state.answer else None
 
     async def _run_tools(self) -> None:
-        """Run the pending calls; the model is told where none has worked for too long."""
+        """Run the pending calls, and tell the model after too many failures in a row."""
         state, before = self._state, self._state.tool_failures
         await self._tools.run(while_parked=self._park)
         if state.tool_failures > before and tells_of_failures(self._scope.agent, state):
@@ -114,11 +114,11 @@ class Loop:
             )
 
     def _has_artifact(self) -> bool:
-        """Whether the task leaves an artifact, or need not."""
+        """Return True if the task has an artifact, or needs none."""
         return bool(self._state.artifact_ids) or self._scope.agent.artifact_tool is None
 
     def _end_with_artifact(self) -> AssistantMessage | None:
-        """Return the answer that waited for its artifact; None if the client has said more meanwhile."""
+        """Return the answer that waited for its artifact; None if new messages have arrived."""
         if self._state.inbox:
             return None
         if not self._has_artifact():
@@ -131,9 +131,9 @@ class Loop:
         await self._continue_if_long(is_parked)
 
     async def _continue_if_long(self, may: Callable[[], bool] = lambda: True) -> None:
-        """Go on in a new run where Temporal suggests it. Nothing runs and everything is published here.
+        """Continue in a new run if Temporal suggests it. Nothing runs and everything is published here.
 
-        Something may begin while handlers end; `may` says whether it still has not.
+        Work may begin while handlers end; `may` returns True if it has not.
         """
         if not workflow.info().is_continue_as_new_suggested():
             return

@@ -1,4 +1,4 @@
-"""People in a task: publishing its open questions, and reading the signals of operators."""
+"""People in a task: publication of its open questions, and signals of operators."""
 
 import contextlib
 from collections.abc import Callable, Generator, Sequence
@@ -21,9 +21,9 @@ from everloop.workflows.state import Phase, TaskRunState
 
 
 class Asking:
-    """The one publisher of questions: it keeps what is shown in step with what is open.
+    """The only publisher of questions: it keeps the published questions equal to the open ones.
 
-    It makes no difference whether a call of the task itself asks, or one of a sub-agent.
+    Questions of the task's own calls and of sub-agents are treated alike.
     """
 
     def __init__(self, scope: TaskScope) -> None:
@@ -34,13 +34,13 @@ class Asking:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether everybody knows what is open, and sub-agents have their answers."""
+        """Return True if all open questions are published, and sub-agents have their answers."""
         return not (self._is_busy or self._has_news)
 
     async def keep_published(self, call_begins: Callable[[], bool]) -> None:
-        """Show what is open, and hand answers to sub-agents, until it is cancelled.
+        """Publish open questions, and pass answers to sub-agents, until it is cancelled.
 
-        That nothing is open any more is left to the call that begins now, if there is one (`go_on`).
+        The end of all questions is published by the call that begins now, if there is one (`go_on`).
         """
 
         def has_work() -> bool:
@@ -58,7 +58,7 @@ class Asking:
             self._is_busy = False
 
     def go_on(self) -> None:
-        """Let the next call publish that nothing is open any more, unless that is known."""
+        """Queue the end of all questions for the next call, unless it is published."""
         if self._is_over:
             reporting.enter(self._state, Phase.TOOLS)
             reporting.working(self._state, received=self._state.take_unpublished())
@@ -71,16 +71,16 @@ class Asking:
 
     @property
     def _is_published(self) -> bool:
-        """Whether the last status names exactly the open questions."""
+        """Return True if the last status names exactly the open questions."""
         return self._state.status.questions == self._state.open_questions
 
     @property
     def _is_over(self) -> bool:
-        """Whether the last status names questions, and none is open."""
+        """Return True if the last status names questions, and no question is open."""
         return not self._is_published and not self._state.questions
 
     async def _hand_down(self) -> None:
-        """Hand sub-agents the answers to what they ask."""
+        """Pass answers to the sub-agents that asked."""
         state = self._state
         for call_id, answers in list(state.relayed.items()):
             child = state.asked_agents.get(call_id)
@@ -94,7 +94,7 @@ class Asking:
                 state.relayed.pop(call_id, None)
 
     async def _publish(self) -> None:
-        """Publish what is open, or that the task works again; then the time to answer begins."""
+        """Publish the open questions, or that the task works again; then their timeouts begin."""
         state = self._state
         if not state.questions:
             self.go_on()
@@ -114,7 +114,7 @@ class Asking:
         approvals.set_deadlines(published, workflow.now())
 
     async def _signal_parent(self) -> None:
-        """Let the task that this one works for ask its client in our place."""
+        """Send the open questions to the parent task, whose client answers them."""
         info, self._published = workflow.info(), self._state.open_questions
         if info.parent is None:
             return
@@ -124,9 +124,9 @@ class Asking:
             await parent.signal(names.SUB_AGENT_ASKS, asked)
 
 
-# Signals that operators send by hand: the details of the task say what each did, or why it did nothing.
+# Signals that operators send by hand: the details of the task have the effect of each, or why it had none.
 #
-# Temporal takes a signal of any name with any input, and tells its sender nothing.
+# Temporal accepts a signal of any name with any input, and returns nothing to its sender.
 
 Input = TypeVar("Input", bound=Wire)
 
@@ -136,19 +136,19 @@ OPERATOR_SIGNALS = {
     "resume": "Go on after a failure that the task waits with. No input.",
     "note": "Keep a note of what was done to the task. It changes nothing, and no model reads it.",
 }
-"""What operators may send, as the Temporal UI lists it."""
+"""Signals of operators, as the Temporal UI lists them."""
 
 INTERNAL = "Internal: tasks send it to each other. Not for operators."
 UNKNOWN = "Any other name changes nothing; the details of the task say so."
 
 
 class RefusedSignalError(ValueError):
-    """A signal that changes nothing; the message says why, and what to send instead."""
+    """A signal without effect; the message has the reason, and the expected signal."""
 
 
 @contextmanager
 def noting(state: TaskRunState, name: str) -> Generator[None]:
-    """Show what a signal did: the body says so in `state.last_signal`, or raises why it does nothing."""
+    """Record the effect of a signal: `state.last_signal` is set inside, or the reason that it has none."""
     try:
         yield
     except (RefusedSignalError, InvalidAnswerError) as error:
@@ -160,11 +160,11 @@ def noting(state: TaskRunState, name: str) -> Generator[None]:
 def read(shape: type[Input], inputs: Sequence[object], example: str) -> Input:
     """Return the one input of a signal.
 
-    Handlers take `*inputs: object`: with other parameters the SDK drops what does not fit, without a word, or
-    fails the workflow task again and again.
+    Handlers have `*inputs: object`: with other parameters the SDK drops mismatched input without a log
+    line, or fails the workflow task again and again.
 
     Raises:
-        RefusedSignalError: there is none, there are several, or it has another shape than `example`.
+        RefusedSignalError: there is no input, there are several, or it has another shape than `example`.
     """
     if len(inputs) != 1:
         problem = f"it had {len(inputs)} inputs" if inputs else "it had no input"
@@ -179,7 +179,7 @@ def read(shape: type[Input], inputs: Sequence[object], example: str) -> Input:
 
 
 def unknown(name: str) -> RefusedSignalError:
-    """Return why a signal does nothing that has no handler."""
+    """Return the error for a signal without a handler."""
     near = get_close_matches(name.lower(), OPERATOR_SIGNALS, n=1)
     meant = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(map(_code, OPERATOR_SIGNALS))}"
     return RefusedSignalError(f"there is no such signal; {meant}")
@@ -195,5 +195,5 @@ def _code(name: str) -> str:
 
 
 def _as_code(name: str) -> str:
-    """Keep a name that anybody may have typed on its line and in its quotes."""
+    """Quote a name, which may hold any text, so that it stays on its line and in its quotes."""
     return " ".join(name.replace("`", "'").split())[:100]

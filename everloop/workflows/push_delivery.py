@@ -1,4 +1,4 @@
-"""One client's notifications of one task, in order, for as long as the task lives."""
+"""Notifications of one client about one task, in order, for the lifetime of the task."""
 
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ from everloop.workflows.contract.calls import PushRef
 from everloop.workflows.contract.ports import PushPort
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(hours=1)
-"""How long a task has no news until we look at it by ourselves: twice as long each time."""
+"""Pause without a signal until the task is checked, doubled each time: the first, and the longest."""
 
 _RETRIES = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2, maximum_interval=timedelta(minutes=10)
@@ -19,10 +19,11 @@ _RETRIES = RetryPolicy(
 
 @workflow.defn(name=names.PUSH_WORKFLOW_TYPE)
 class PushDelivery:
-    """Sends what a client has not acknowledged yet, and waits for more, until the task has ended.
+    """Sends unacknowledged statuses to a client, and waits for more, until the task has ended.
 
-    It knows neither webhook nor content: these stay in the stores, with the position up to which the client
-    has acknowledged the task. The activity is retried for ever, and leaves out what nobody takes for a day.
+    It holds neither webhook nor content: these stay in the stores, with the client's acknowledged
+    position. The activity is retried for ever, and skips a notification that was not accepted for a
+    day.
     """
 
     @workflow.init
@@ -53,7 +54,7 @@ class PushDelivery:
 
     @workflow.signal(name=names.PUSH_NEWS)
     def news(self) -> None:
-        """Look at the task: it has a new status."""
+        """Wake up: the task has a new status."""
         self._has_news = True
 
     async def _news_within(self, pause: timedelta) -> bool:

@@ -1,4 +1,4 @@
-"""Lets clients (statuses) and operators (summaries, details, search attributes) know what a workflow does."""
+"""Reports of a workflow to clients (statuses) and operators (summaries, details, search attributes)."""
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -29,26 +29,26 @@ from everloop.workflows.scope import TaskScope
 from everloop.workflows.scope import publish as publishing
 from everloop.workflows.state import Phase, TaskRunState
 
-# What an operator reads in the Temporal UI.
+# Texts for operators in the Temporal UI.
 
 SUMMARY_LENGTH = 120
 """Characters; Temporal cuts a summary at 400 bytes."""
 
 SETTINGS_LENGTH = 80
-"""Characters of what is set of a model call."""
+"""Maximum characters of the settings of a model call."""
 
 _NAME_LENGTH = 64
-"""Characters of the name of a model, or of a tool, which a model may have invented."""
+"""Maximum characters of the name of a model, or of a tool, which a model may have invented."""
 
 REASON_LENGTH = 2_000
-"""Characters of why a task ended that the details show."""
+"""Maximum characters of the reason for a task's end in the details."""
 
 _VALUES = (QuestionKind.SELECTION, QuestionKind.DATA)
-"""Kinds of which an operator has to know what values there are."""
+"""Kinds whose possible values are shown to operators."""
 
 
 def model_summary(state: TaskRunState, model: str | None, settings: ModelSettings) -> str:
-    """One line for a call, such as `iteration 3 · deepseek/deepseek-v4-pro · effort high · 12 messages`."""
+    """Return a line such as `iteration 3 · deepseek/deepseek-v4-pro · effort high · 12 messages`."""
     count = len(state.transcript)
     parts = [
         f"iteration {state.iteration}",
@@ -61,9 +61,9 @@ def model_summary(state: TaskRunState, model: str | None, settings: ModelSetting
 
 
 def tool_summary(call: ToolCall, *, asks: bool = False, answers: Sequence[Answer] = ()) -> str:
-    """One line for a tool call, such as `tool search {"q": "…"}`.
+    """Return a line for a tool call, such as `tool search {"q": "…"}`.
 
-    A call that asks people comes again with their answer: `check: refund …`, then `approved: refund …`.
+    A call with questions is repeated with the answer: `check: refund …`, then `approved: refund …`.
     """
     word = _answered(answers[-1]) if answers else "check:" if asks else "tool"
     return shorten(f"{word} {call.name} {call.arguments}", SUMMARY_LENGTH)
@@ -76,7 +76,7 @@ def _answered(answer: Answer) -> str:
 
 
 def details(state: TaskRunState) -> str:
-    """Markdown: where the task stands, what it waits for or why it ended so, and what it has used."""
+    """Return Markdown: state, open questions or the reason for the end, and usage."""
     usage = state.usage
     cost = ", cost unknown" if usage.cost is None else f", ${usage.cost:.4f}" if usage.cost else ""
     lines = [
@@ -95,7 +95,7 @@ def details(state: TaskRunState) -> str:
 
 
 def _headline(state: TaskRunState) -> list[str]:
-    """Return the state, then what is waited for, or how the task ended and what can be done."""
+    """Return the state, then the pending questions, or how the task ended and the next step."""
     name, status = f"**{state.status.state.value}**", state.status
     if state.phase is not Phase.DONE:
         where = f"{state.phase.value}, iteration {state.iteration}"
@@ -110,7 +110,7 @@ def _headline(state: TaskRunState) -> list[str]:
 
 
 def _next_step(reason: str) -> str:
-    """Return what an operator can do about a task that failed."""
+    """Return an operator's next step for a failed task."""
     if reason in failures.LIMITS:
         return "raise the limit in the agent's definition and start a new task; a reset keeps the old one."
     return "mend the cause, then Reset the workflow to before the failure: it goes on from there."
@@ -131,7 +131,7 @@ def _waits_for(state: TaskRunState) -> str:
 
 
 def _signals(state: TaskRunState) -> list[str]:
-    """Return the signals that can be sent now, ready to be pasted, each with what it is for."""
+    """Return the signals that can be sent now, ready to be pasted, each with its purpose."""
     if state.waits_for_resume:
         return ["", f"{state.waits_for_resume}", "", "Signal `resume`, without input, to go on."]
     lines: list[str] = []
@@ -148,12 +148,12 @@ def _signals(state: TaskRunState) -> list[str]:
 
 
 def _block(text: str, language: str = "") -> list[str]:
-    """Return a block of code: a text that a model wrote shall not look like a part of the page."""
+    """Return a block of code, so that text of a model cannot look like a part of the page."""
     return ["", f"```{language}", text.replace("```", "'''"), "```"]
 
 
 def queue_messages(state: TaskRunState, received: tuple[Message, ...] = ()) -> None:
-    """Let the next call publish the interim text, and the messages received, if there are any."""
+    """Queue the interim text, and the received messages, if any, for the next call."""
     if state.interim or received:
         message = agent_message(state.interim)
         state.interim = ""
@@ -167,20 +167,20 @@ def working(
     *,
     resumed: ResumedAfter | None = None,
 ) -> None:
-    """Let the next call publish that the task works; `resumed`: again, after what."""
+    """Queue the working status for the next call; `resumed`: why the task goes on."""
     now = workflow.now()
     state.change_status(TaskState.WORKING, now, message=message, received=received, resumed=resumed)
 
 
 async def publish(scope: TaskScope, summary: str) -> None:
-    """Publish a status at once, with those before it that no call is known to have published."""
+    """Publish a status at once, with earlier ones that are not confirmed as published."""
     with scope.outbox.carried() as statuses:
         call = PublishInput(task=scope.ref, events=statuses)
         await workflow.execute_activity_method(PublishPort.publish, call, **publishing(summary))
 
 
 def opening(ref: TaskRef, task: TaskInput) -> TaskView:
-    """Return the view of a task as its client first sees it."""
+    """Return the first view of a task."""
     return TaskView(
         task_id=ref.task_id,
         context_id=ref.context_id,
@@ -193,7 +193,7 @@ def opening(ref: TaskRef, task: TaskInput) -> TaskView:
 
 
 async def open_task(scope: TaskScope) -> None:
-    """Let clients see a task that was hidden so far."""
+    """Make a hidden task visible to clients."""
     call = PublishInput(task=scope.ref, events=(), opening=opening(scope.ref, scope.task))
     await workflow.execute_activity_method(PublishPort.publish, call, **publishing("task created"))
 
@@ -210,21 +210,21 @@ def enter(state: TaskRunState, phase: Phase) -> None:
 
 
 def update_details(state: TaskRunState) -> None:
-    """Show in the Temporal UI where the task stands."""
+    """Show the state of the task in the Temporal UI."""
     workflow.set_current_details(details(state))
 
 
 def index(state: TaskRunState, task_state: TaskState) -> None:
-    """Let the task be found by its state, and a view that lacks the status which says so be known by it."""
+    """Index the task's state and status version, so that a stale view can be detected."""
     workflow.upsert_search_attributes(
         [names.TASK_STATE.value_set(task_state), names.TASK_VERSION.value_set(state.version)]
     )
 
 
-# What queries return: as much as fits.
+# Results of queries, limited in size.
 
 VIEW_BYTES = 1_500_000
-"""The `view` query returns the newest messages that fit: Temporal takes payloads up to 2 MB."""
+"""Size limit of the `view` query, which returns the newest messages: Temporal accepts payloads up to 2 MB."""
 
 Fitting = TypeVar("Fitting", bound=BaseModel)
 
@@ -240,13 +240,13 @@ def transcript_page(state: TaskRunState, start: int) -> TranscriptPage:
 
 
 def recent_history(state: TaskRunState) -> tuple[Message, ...]:
-    """Return the newest messages of the history that a view has room for besides its status and answer."""
+    """Return the newest messages of the history that fit into a view besides its status and answer."""
     room = VIEW_BYTES - _size(state.status) - sum(_size(artifact) for artifact in state.artifacts)
     return tuple(reversed(_that_fit(reversed(state.history), room)))
 
 
 def _that_fit(messages: Iterable[Fitting], room: int) -> list[Fitting]:
-    """Return as many of the first messages as fit into so many bytes."""
+    """Return as many of the first messages as fit into a number of bytes."""
     kept: list[Fitting] = []
     for message in messages:
         room -= _size(message)
@@ -257,7 +257,7 @@ def _that_fit(messages: Iterable[Fitting], room: int) -> list[Fitting]:
 
 
 def _size(part: BaseModel) -> int:
-    """Return the bytes that it takes in a payload."""
+    """Return the bytes of a part in a payload."""
     return len(part.model_dump_json().encode())
 
 
@@ -271,7 +271,7 @@ _tracer = trace.get_tracer("everloop.workflows")
 
 
 def name_run(task: TaskRef, agent: AgentSpec) -> None:
-    """Let the span of this run say which agent it is."""
+    """Set the agent's name on the span of this run."""
     span = trace.get_current_span()
     span.update_name(f"invoke_agent {agent.id}")
     span.set_attributes({"gen_ai.operation.name": "invoke_agent", **task.span_attributes})
@@ -281,7 +281,7 @@ def name_run(task: TaskRef, agent: AgentSpec) -> None:
 
 @contextmanager
 def tool_call_span(task: TaskRef, call: ToolCall) -> Generator[None]:
-    """Trace a call that another agent takes: what that agent does is below it."""
+    """Trace a call to another agent: the spans of that agent are below it."""
     attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": call.name,

@@ -20,15 +20,15 @@ from everloop.workflows.contract.tasks import AgentSpec, TaskRef, ToolSpec, appr
 from everloop.workflows.limits import seconds_left
 from everloop.workflows.state import CarriedTask, TaskRunState
 
-# Statuses on their way to the view: they ride on calls, and none is lost or overtaken.
+# Unconfirmed statuses: calls carry them to the view, in order and without loss.
 
 
 class Outbox:
-    """Hands `TaskRunState.outbox` to calls, in order of version, until one that carried it has ended.
+    """Passes `TaskRunState.outbox` to calls, in order of version, until one that carried it has ended.
 
-    A view that has a status takes no older one, so what carries a newer status carries all before it that
-    nobody knows to be published. A call that failed, or was cancelled before it began, proves nothing: the
-    next one carries the same again, and the view takes each version once.
+    A view with a status accepts no older one, so a call with a newer status carries all earlier
+    unconfirmed ones. A call that failed, or was cancelled before it began, confirms nothing: the next
+    one carries the same again, and the view applies each version once.
     """
 
     def __init__(self, state: TaskRunState) -> None:
@@ -37,10 +37,10 @@ class Outbox:
 
     @contextmanager
     def carried(self) -> Generator[tuple[StatusChanged, ...]]:
-        """Return what a call has to publish before it begins; the call is made inside.
+        """Return the statuses that a call has to publish before it begins; the call is made inside.
 
-        Nothing, while another call carries all that there is: it may not have begun, but nothing newer is
-        said meanwhile, and each status enters the history once.
+        Empty while another call carries all of them: it may not have begun, but no newer status is
+        published meanwhile, and each status enters the history once.
         """
         statuses = tuple(self._state.outbox)
         newest = statuses[-1].version if statuses else 0
@@ -56,7 +56,7 @@ class Outbox:
 
 
 def parked() -> AbstractContextManager[object]:
-    """Let the worker know that nothing happens inside until people act: it may forget the task meanwhile."""
+    """Mark the workflow as idle until people act, so that the worker may evict it from its cache."""
     functions = cast(
         "Mapping[str, Callable[[str], AbstractContextManager[object]]]", workflow.extern_functions()
     )
@@ -64,7 +64,7 @@ def parked() -> AbstractContextManager[object]:
 
 
 class TaskScope:
-    """What every turn of the loop has to know. `ref` and `agent` change when the task is handed over.
+    """Context of every turn of the loop. `ref` and `agent` change at a handoff.
 
     `wall_clock` stops the loop; it has no end before `set_wall_clock`.
     """
@@ -78,12 +78,12 @@ class TaskScope:
 
     @property
     def agent(self) -> AgentSpec:
-        """The agent that works on the task now; clients know the task by the one that it began with."""
+        """The agent that works on the task now; clients address the task by its first agent."""
         return self.state.agent or self.task.agent
 
     @property
     def ref(self) -> TaskRef:
-        """The task, for an activity that works for its agent."""
+        """The task, for an activity of its agent."""
         agent = self.agent
         if (self._ref.agent_id, self._ref.agent_version) != (agent.id, agent.version):
             self._ref = self._ref.model_copy(update={"agent_id": agent.id, "agent_version": agent.version})
@@ -91,41 +91,43 @@ class TaskScope:
 
     @property
     def has_hidden_task(self) -> bool:
-        """Whether clients do not see the task: its message may be answered at once."""
+        """Return True if clients do not see the task: its message may be answered at once."""
         return self.task.agent.routing == "auto" and not self.state.is_routed
 
     def queue(self, kind: str) -> str | None:
-        """Return where calls of a kind wait: with others of it, or None, on the workflow's own queue.
+        """Return the queue for a kind of call, or None for the workflow's own queue.
 
-        On that one Temporal may hand a call to the worker that has just asked for it, which saves a step.
+        On that one Temporal may give a call to the worker that has just scheduled it, which saves a
+        step.
         """
         own = names.task_queue_of(kind, workflow.info().task_queue) if self.task.splits_queues else None
         return self.agent.task_queue or own
 
     def set_wall_clock(self) -> None:
-        """Let the time of the agent that works now run out when it should, counted from the task's start."""
+        """Set the wall clock to the time limit of the current agent, counted from the task's start."""
         allowed, loop = self.agent.wall_clock, asyncio.get_running_loop()
         left = None if allowed is None else seconds_left(allowed, self.state, workflow.now())
         self.wall_clock.reschedule(None if left is None else loop.time() + left)
 
     def tool(self, name: str) -> ToolSpec:
-        """Return what is pinned of a tool: of the agent's own, or of one that a plugin has listed."""
+        """Return the pinned definition of a tool: the agent's own, or one that a plugin has listed."""
         return self.agent.tools.get(name) or self.state.listed_tools.get(name) or ToolSpec()
 
     def veto(self, tool: str) -> str:
-        """Return why the agents above let nobody below them call a tool; empty if they do."""
+        """Return the veto of the parent agents for a tool; empty without one."""
         return refusal(self.task.guards, tool)
 
     def approvers(self, tool: str) -> str:
-        """Return who approves a call: for the agents above, or as it was when the tool was listed.
+        """Return who approves a call: by the parent agents' rules, or by the tool's when it was listed.
 
-        Empty if they ask nobody; the agent's own plugins, and the tool as it is now, still may.
+        Empty without such rules; the agent's own plugins, and the current definition of the tool, may
+        add some.
         """
         pinned = OWNER if self.tool(tool).needs_approval else ""
         return approvers_of(self.task.guards, tool) or pinned
 
     def call_input(self, call: ToolCall, statuses: tuple[StatusChanged, ...], warning: str) -> ToolCallInput:
-        """Return what whoever takes a tool call has to know; `warning` is published with it."""
+        """Return the fields that every recipient of a tool call needs; `warning` is published with it."""
         return ToolCallInput(
             task=self.ref,
             call=call,
@@ -140,7 +142,7 @@ class TaskScope:
     async def store_result(
         self, position: int, result: ToolMessage, summary: str, *, key: str = "", has_fallback: bool = False
     ) -> ToolMessage:
-        """Store and announce the result of a call that no tool activity ran; return what the model reads.
+        """Store and publish the result of a call without a tool activity; return the result for the model.
 
         `key` is that of a call whose result may be long.
         """
@@ -151,29 +153,27 @@ class TaskScope:
         return stored or result
 
 
-# How long each kind of side effect may take, and how it is retried.
+# Timeouts and retries of each kind of side effect.
 #
 # `queue` None is the one on which the workflow itself waits.
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=10)
-"""How long a dead worker goes unnoticed while it holds an activity."""
+"""Time until the loss of a worker with an activity is detected."""
 
 GIVE_UP = HEARTBEAT_TIMEOUT + timedelta(seconds=2)
-"""How long a cancelled tool is waited for: until Temporal would know that its worker is dead.
-
-After a Pause or Reset of the activity nothing tells the attempt of a cancellation: it would take all of the
-tool's time."""
+"""Timeout of a cancelled tool: until Temporal would detect the loss of its worker. After a Pause or Reset
+of the activity the attempt is not notified of a cancellation: it would use all of the tool's time."""
 
 _UNTIL_IT_WORKS = RetryPolicy(maximum_interval=timedelta(seconds=60))
-"""No last attempt: lost workers and an unreachable Redis are waited out. An activity that knows better ends
-itself with a failure that is not retryable. The first retry comes after 1 s, each later one after twice the
-time, which are Temporal's defaults."""
+"""Unlimited attempts: lost workers and an unreachable Redis are waited out. An activity with a permanent
+error ends with a failure that is not retryable. The first retry comes after 1 s, each later one after
+twice the time, which are Temporal's defaults."""
 
 _TOOL_MARGIN = timedelta(minutes=3)
-"""The tool activity ends a tool that takes too long by itself; this is what it and hooks need besides."""
+"""The tool activity enforces the tool's timeout; this is the margin for it and for hooks."""
 
 _QUICK_MARGIN = timedelta(seconds=2)
-"""The same for a quick tool, which ends itself after `QUICK_TIME`."""
+"""The same for a quick tool, which ends after `QUICK_TIME`."""
 
 
 def model_call(queue: str | None, summary: str) -> ActivityConfig:
@@ -182,14 +182,14 @@ def model_call(queue: str | None, summary: str) -> ActivityConfig:
 
 
 def tool_call(queue: str | None, tool: ToolSpec, summary: str) -> ActivityConfig:
-    """Return the options for a tool: its own time, and its own task queue if it has one."""
+    """Return the options for a tool: its timeout, and its own task queue if it has one."""
     return _heartbeating(timedelta(seconds=tool.timeout) + _TOOL_MARGIN, summary, tool.task_queue or queue)
 
 
 def quick_call(summary: str) -> LocalActivityConfig:
-    """Return the options for a quick tool, which has one attempt here; after that it is called as any other.
+    """Return the options for a quick tool, with one attempt here; after that it is run like any other.
 
-    While it runs, Temporal's server knows nothing of it, and waits for the end of the workflow task.
+    While it runs, Temporal's server does not see it, and waits for the end of the workflow task.
     """
     return LocalActivityConfig(
         start_to_close_timeout=timedelta(seconds=QUICK_TIME) + _QUICK_MARGIN,
@@ -200,15 +200,15 @@ def quick_call(summary: str) -> LocalActivityConfig:
 
 
 def plugin_call(queue: str | None, summary: str) -> ActivityConfig:
-    """Return the options of a call that asks plugins, which may ask servers.
+    """Return the options of a call to plugins, which may call servers.
 
-    It waits for a worker that has the agent. The activity knows how often a plugin is asked.
+    It waits for a worker that has the agent. The activity limits the calls of a plugin.
     """
     return _heartbeating(timedelta(minutes=2), summary, queue)
 
 
 def post_completion(queue: str | None, summary: str) -> ActivityConfig:
-    """Return the options of what follows the end of a task: it is dropped if it does not work."""
+    """Return the options of a follow-up after the end of a task. It is dropped if it fails."""
     options = _heartbeating(timedelta(minutes=10), summary, queue)
     options["retry_policy"] = RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attempts=5)
     options["schedule_to_close_timeout"] = timedelta(hours=1)
@@ -216,26 +216,26 @@ def post_completion(queue: str | None, summary: str) -> ActivityConfig:
 
 
 def narration(queue: str) -> ActivityConfig:
-    """Return the options of the narrator, which ends by itself, with its task."""
+    """Return the options of the narrator, which ends with its task."""
     options = _heartbeating(timedelta(hours=24), "narrator", queue)
     options["cancellation_type"] = ActivityCancellationType.ABANDON
     return options
 
 
 def short_call(summary: str) -> ActivityConfig:
-    """Return the options of a call that moves something small: a chunk of a transcript, a result."""
+    """Return the options of a short call with a small payload: a chunk of a transcript, a result."""
     return ActivityConfig(
         start_to_close_timeout=timedelta(seconds=30), retry_policy=_UNTIL_IT_WORKS, summary=summary
     )
 
 
 def hooked_call(summary: str) -> ActivityConfig:
-    """Return the options of a short call about which plugins are asked first."""
+    """Return the options of a short call with hooks of plugins before it."""
     return _heartbeating(_TOOL_MARGIN, summary, None)
 
 
 def _heartbeating(start_to_close: timedelta, summary: str, queue: str | None) -> ActivityConfig:
-    """A long call: a lost worker is noticed, and a cancelled one has ended before the task goes on."""
+    """Return the options of a long call: a lost worker is detected, and cancellation waits for its end."""
     return ActivityConfig(
         task_queue=queue,
         start_to_close_timeout=start_to_close,
@@ -247,7 +247,7 @@ def _heartbeating(start_to_close: timedelta, summary: str, queue: str | None) ->
 
 
 def publish(summary: str) -> ActivityConfig:
-    """Return the options of a status that no other call carries: it waits for Redis as long as it takes."""
+    """Return the options of a status without another call: it waits for Redis without limit."""
     return ActivityConfig(
         start_to_close_timeout=timedelta(seconds=10),
         retry_policy=RetryPolicy(

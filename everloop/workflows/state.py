@@ -1,4 +1,4 @@
-"""Everything a running task knows, and how it changes. No I/O, no clock: times are arguments."""
+"""State of a running task, and its changes. No I/O, no clock: times are arguments."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -40,7 +40,7 @@ from everloop.workflows.contract.tasks import (
 
 
 class Phase(StrEnum):
-    """Where the loop stands."""
+    """Position of the loop."""
 
     PREPARING = "preparing"
     MODEL = "model"
@@ -50,9 +50,10 @@ class Phase(StrEnum):
 
 
 class OpenQuestion(BaseModel):
-    """A question that nobody has answered yet. `deadline` is set once it is published, if it has a timeout.
+    """An unanswered question. `deadline` is set once it is published, if it has a timeout.
 
-    `asked_by` is the pending call whose sub-agent asks; its task keeps the time, and takes the answer.
+    `asked_by` is the pending call whose sub-agent asks; its task tracks the timeout, and receives the
+    answer.
     """
 
     question: Question
@@ -61,160 +62,160 @@ class OpenQuestion(BaseModel):
 
 
 class TaskRunState(BaseModel):
-    """The state of one task; all of it goes along when a long task continues as a new run."""
+    """The state of one task; all of it is carried over when a long task continues as a new run."""
 
     started_at: datetime
-    """When a worker first took the task; its wall clock counts from here."""
+    """Start of the task's first run; its wall clock counts from here."""
     phase: Phase = Phase.PREPARING
     iteration: int = 0
-    """The one that runs, or ran last; counts from 1."""
+    """The current or last iteration; counts from 1."""
 
     # The transcript, and its cache.
     transcript: list[TranscriptMessage] = Field(default_factory=list[TranscriptMessage])
-    """Every message once, as the model reads them."""
+    """Every message once, as models receive them."""
     recalled: int = 0
-    """How many messages at its beginning are older than the task's first one: those of earlier tasks of the
-    context or the past of a fork, and the list of tools."""
+    """Number of messages before the task's first one: those of earlier tasks of the context or the history
+    of a fork, and the list of tools."""
     fork_first: int | None = None
-    """In a fork, where the first message of its origin stands, within what was recalled."""
+    """In a fork, the position of its origin's first message, among the recalled messages."""
     digest: str = ""
-    """That of the whole transcript (`extend_digest`)."""
+    """Digest of the whole transcript (`extend_digest`)."""
     cached: int = 0
-    """How many of its messages the cache holds, as far as the workflow knows."""
+    """Number of its messages that the cache holds, as far as is confirmed."""
     resent: int = 0
-    """How many were sent to the cache again last."""
+    """Number of messages that were last sent to the cache again."""
     size: int = 0
-    """About how many bytes transcript and history have."""
+    """Approximate bytes of transcript and history."""
     prompt_tokens: int = 0
-    """About how long the next prompt is."""
+    """Approximate length of the next prompt."""
     previous_run: str = ""
-    """The run that this one continues, until its first reply."""
+    """The previous run of the task, until its first reply."""
 
     # Messages of the client.
     inbox: list[UserMessage] = Field(default_factory=list[UserMessage])
-    """Messages that no model call has taken in yet."""
+    """Messages that no model call has received yet."""
     unpublished: list[Message] = Field(default_factory=list[Message])
-    """Answers and messages that are taken in, and that no status has carried yet."""
+    """Answers and messages that were accepted, but are in no status yet."""
     digests: dict[str, str] = {}
-    """What each message of the client says (`content_digest`), by its id."""
+    """Digests of the client's messages (`content_digest`), by message id."""
 
     # Calls of the last reply.
     pending: list[ToolCall] = Field(default_factory=list[ToolCall])
-    """Those that have no result yet."""
+    """Calls without a result."""
     results: dict[str, ToolMessage] = {}
     """Results of the others, by call id."""
     fallbacks: dict[str, str] = {}
     """The tool that runs in place of one that failed, by call id."""
     skipped: dict[str, str] = {}
-    """Notes of operators who want to end a call, by call id."""
+    """Notes of operators for calls to skip, by call id."""
 
     # Questions to people.
     questions: list[OpenQuestion] = Field(default_factory=list[OpenQuestion])
-    """Those that are open, in the order in which they are asked."""
+    """Open questions, in their order."""
     asked: list[str] = Field(default_factory=list[str])
-    """Ids of all questions that were ever asked."""
+    """Ids of all questions until now."""
     answers: dict[str, list[Answer]] = {}
     """Answers to the calls of the last reply, by call id."""
     relayed: dict[str, list[Answer]] = {}
-    """Answers that sub-agents are still to be handed, by the call that asked them."""
+    """Answers that sub-agents have yet to receive, by the call that asked."""
     asked_agents: dict[str, str] = {}
-    """Calls whose sub-agents work, with the ids of their tasks."""
+    """Calls with a running sub-agent, with the ids of their tasks."""
 
     # Models, failures, limits.
     model_index: int = 0
-    """Which model is asked: 0 is the agent's own, the others are its fallbacks."""
+    """The current model: 0 is the agent's own, the others are its fallbacks."""
     tries: int = 0
-    """Model calls that ended without a reply since the last reply."""
+    """Model calls without a reply since the last reply."""
     tool_failures: int = 0
-    """Iterations in a row in which no tool call worked."""
+    """Iterations in a row without a successful tool call."""
     invalid_answers: int = 0
-    """Answers that are not the data wanted, since the last that stood."""
+    """Answers that do not match the output model, since the last accepted one."""
     sub_agents: int = 0
-    """Tasks of sub-agents that were started."""
+    """Number of started tasks of sub-agents."""
     usage: Usage = Usage()
     waits_for_resume: str = ""
-    """What failed, while an operator is waited for."""
+    """The failure, while the task waits for an operator."""
     last_signal: str = ""
-    """What the last signal of an operator did."""
+    """Effect of an operator's last signal."""
     last_call: str = ""
-    """The limit at which the model had its last call, in words."""
+    """The limit at which the model had its last call, as text."""
     last_reason: str = ""
     """The name of that limit, of `failures`."""
     first_model: int = 0
-    """Models before this one have refused, and are not asked again."""
+    """Models before this one have refused, and are not called again."""
     come_back_at: datetime | None = None
-    """When the first model is asked again, after another one took its place for a while."""
+    """When the first model is called again, after another one replaced it for a while."""
 
-    # What clients see.
+    # State visible to clients.
     version: int = 0
-    """Counts the published statuses."""
+    """Number of published statuses."""
     status: TaskStatus
     history: list[Message] = Field(default_factory=list[Message])
     outbox: list[StatusChanged] = Field(default_factory=list[StatusChanged])
-    """Statuses of which no call that carried them has ended, in order of version: nobody knows whether they
-    are published (`everloop.workflows.scope.Outbox`)."""
+    """Statuses without a confirmed call, in order of version: they may or may not be published
+    (`everloop.workflows.scope.Outbox`)."""
     interim: str = ""
-    """What the model wrote to the client beside its calls, until a status carries it."""
+    """Text of the model beside its calls, until a status carries it."""
     answer: AssistantMessage | None = None
-    """What the task ends with; it stands while an artifact that is missing is still to be written."""
+    """The final answer; it stays while a missing artifact is still to be written."""
     is_data: bool = False
     """Whether the answer is JSON."""
     artifact_ids: list[str] = Field(default_factory=list[str])
-    """Artifacts that calls which worked have written."""
+    """Artifacts written by successful calls."""
     is_routed: bool = False
-    """Whether it is decided that there is a task, or none."""
+    """Whether routing has decided for or against a task."""
 
     # The agent.
     agent: AgentSpec | None = None
-    """The agent that works on the task, if it is not the one that the task began with."""
+    """The agent that works on the task, if it is not the first one."""
     successor: AgentSpec | None = None
-    """The agent that takes the task over next."""
+    """The next agent of the task."""
     listed_tools: dict[str, ToolSpec] = {}
     """Tools that plugins have listed for the task."""
 
     @classmethod
     def begin(cls, message: UserMessage, at: datetime, started_at: datetime | None = None) -> "TaskRunState":
-        """Return the state of a task that was submitted with its first message, and that starts now."""
+        """Return the state of a submitted task with its first message, which starts now."""
         status = TaskStatus(state=TaskState.SUBMITTED, at=at)
         begun = cls(started_at=started_at or at, inbox=[message], status=status)
         begun.note_message(message)
         return begun
 
     def digest_of(self, message: UserMessage) -> str:
-        """Return the digest of the message of this id that the task has taken in; empty if it has none."""
+        """Return the digest of the accepted message with this id; empty without one."""
         return self.digests.get(message_identity(message.message_id), "")
 
     def note_message(self, message: UserMessage) -> str:
-        """Remember a message, so that it is taken in once, also by later runs; return its digest."""
+        """Record a message, so that it is accepted once, also by later runs; return its digest."""
         return self.digests.setdefault(message_identity(message.message_id), content_digest(message))
 
     @property
     def expected_digest(self) -> str:
-        """The digest that the cached transcript has to have; empty if nobody has to look.
+        """The expected digest of the cached transcript; empty if no check is needed.
 
-        What was sent again just now is what the workflow holds. A worker of another version may read it with
-        other eyes, and would only have it sent once more.
+        Messages that were just sent again equal the workflow's. A worker of another version may parse
+        them differently, and would only request them once more.
         """
         return "" if self.resent == len(self.transcript) else self.digest
 
     @property
     def carried_size(self) -> int:
-        """About how many bytes a new run of the task would be given."""
+        """Approximate bytes of the input of a new run."""
         rest = (*self.inbox, *self.unpublished, *self.results.values())
         return self.size + sum(map(measure, rest))
 
     @property
     def new_messages(self) -> tuple[UserMessage, ...]:
-        """The end of the transcript that no model call has seen; only user messages can be there."""
+        """The end of the transcript that no model call has received; only user messages can be there."""
         return tuple(m for m in self.transcript[self.cached :] if isinstance(m, UserMessage))
 
     def recall(self, earlier: list[TranscriptMessage]) -> None:
-        """Begin the transcript with the messages of earlier tasks; the cache holds them already."""
+        """Begin the transcript with the messages of earlier tasks, which are already in the cache."""
         self.prompt_tokens = self._append(*earlier)
         self.cached = self.recalled = len(earlier)
 
     def begin_fork(self, fork: Fork) -> None:
-        """Begin the transcript with the past of another task; the cache has yet to be filled with it."""
+        """Begin the transcript with the history of another task, which is not in the cache yet."""
         self._append(*fork.messages)
         self.recalled, self.fork_first = len(fork.messages), fork.first
         self.prompt_tokens = prompt_tokens_of(fork.messages)
@@ -223,11 +224,11 @@ class TaskRunState(BaseModel):
 
     @property
     def first(self) -> int:
-        """The position of the first message that the task is about: it stays in every prompt."""
+        """The position of the task's first message, which stays in every prompt."""
         return self.recalled if self.fork_first is None else self.fork_first
 
     def list_tools(self, listed: ToolsMessage, tools: dict[str, ToolSpec]) -> None:
-        """Put the list of tools, which the cache holds already, at the end of the transcript."""
+        """Append the list of tools, which is already in the cache, to the transcript."""
         if len(self.transcript) == self.recalled:
             self.recalled += 1
         self.prompt_tokens += self._append(listed)
@@ -235,9 +236,10 @@ class TaskRunState(BaseModel):
         self.listed_tools = tools
 
     def take_inbox(self, screened: Sequence[UserMessage] = ()) -> tuple[UserMessage, ...]:
-        """Move the messages that came meanwhile to the end of the transcript and return them.
+        """Append the messages in the inbox to the transcript, and return them.
 
-        `screened` are the first of them as plugins let the model read them; clients see what they wrote.
+        `screened` are the first of them as changed by plugins for the model; clients see the original
+        text.
         """
         taken = tuple(self.inbox)
         read = (*screened, *taken[len(screened) :])
@@ -246,7 +248,7 @@ class TaskRunState(BaseModel):
         return taken
 
     def take_unpublished(self) -> tuple[Message, ...]:
-        """Return the messages of the client that are taken in and that no status has carried yet."""
+        """Return the client's accepted messages that are in no status yet."""
         taken = tuple(self.unpublished)
         self.unpublished.clear()
         return taken
@@ -260,9 +262,9 @@ class TaskRunState(BaseModel):
         received: tuple[Message, ...] = (),
         resumed: ResumedAfter | None = None,
     ) -> StatusChanged:
-        """Count a new status, put the event that announces it into the outbox and return it.
+        """Count a new status, put its event into the outbox and return it.
 
-        It carries what the task has used, and all questions that are open: an answer may come at any time.
+        It carries the usage of the task, and all open questions: an answer may arrive at any time.
 
         The history grows as a view's does when it folds the event: by the message of the status that is
         replaced, then by the client's.
@@ -281,7 +283,7 @@ class TaskRunState(BaseModel):
         return changed
 
     def _append(self, *messages: TranscriptMessage) -> int:
-        """Return about how many tokens they add to a prompt."""
+        """Append messages, and return their approximate tokens in a prompt."""
         sizes = [measure(message) for message in messages]
         self.transcript.extend(messages)
         self.digest = extend_digest(self.digest, messages)
@@ -289,12 +291,12 @@ class TaskRunState(BaseModel):
         return sum(size // BYTES_PER_TOKEN for size in sizes)
 
     def fold_reply(self, reply: AssistantMessage) -> None:
-        """Put the model's reply at the end of the transcript; its text is interim until it is an answer."""
+        """Append the model's reply to the transcript; its text is interim until it is an answer."""
         tokens = self._append(reply)
         self.cached = len(self.transcript)
         self.usage += reply.usage
         self.interim = "" if reply.fails else reply.text
-        # What a provider wants back is for nobody who runs a call, or asks about it.
+        # The provider's opaque fields are not needed to run a call, or to ask about it.
         self.pending = [c.model_copy(update={"opaque": ""}) if c.opaque else c for c in reply.tool_calls]
         counted = reply.usage.input_tokens + reply.usage.output_tokens
         self.prompt_tokens = counted or self.prompt_tokens + tokens
@@ -306,18 +308,18 @@ class TaskRunState(BaseModel):
             self.invalid_answers = 0
 
     def add_notice(self, text: str) -> None:
-        """Let the model read something that no client gets to see."""
-        # Without an id: no message of the client has none.
+        """Append a notice for the model, which clients do not see."""
+        # Without an id, which each message of the client has.
         message = UserMessage(message_id="", parts=(TextPart(text=f"[{text}]"),))
         self.prompt_tokens += self._append(message)
 
     def add_refusal(self, reply: AssistantMessage) -> None:
-        """Let the model read why its reply does not stand; clients have not seen it."""
+        """Append the reason for a refused reply for the model; clients have not seen the reply."""
         self.add_notice(f"Your last reply was not accepted: {reply.refused}")
         self.interim = ""
 
     def fall_back(self, come_back_at: datetime | None) -> None:
-        """Turn to the next model: until then, or for the rest of the task."""
+        """Switch to the next model, until a time or for the rest of the task."""
         if come_back_at:
             self.come_back_at = come_back_at
         elif self.model_index == self.first_model:
@@ -325,22 +327,22 @@ class TaskRunState(BaseModel):
         self.model_index += 1
 
     def come_back(self, *, to: int | None = None) -> None:
-        """Ask the first model again; `to` is another first one than so far."""
+        """Return to the first model; `to` is a new first one."""
         if to is not None:
             self.first_model = to
         self.model_index, self.come_back_at = self.first_model, None
 
     def hold_answer(self, answer: AssistantMessage, *, is_data: bool = False) -> None:
-        """Keep the answer that the task may end with: its text is not interim."""
+        """Hold the answer that may end the task: its text is not interim."""
         self.answer, self.interim, self.is_data = answer, "", is_data
 
     def take_back_answer(self) -> None:
-        """Let an answer that was held be interim: the client has sent more."""
+        """Turn a held answer into interim text: the client has sent more."""
         if self.answer:
             self.answer, self.interim = None, self.answer.text
 
     def fold_summary(self, summary: SummaryMessage) -> None:
-        """Put what stands for older messages at the end; the next reply says how long a prompt is."""
+        """Append the summary of older messages; the prompt length follows from the next reply."""
         self._append(summary)
         self.cached = len(self.transcript)
         self.usage += summary.usage
@@ -348,7 +350,7 @@ class TaskRunState(BaseModel):
         self.previous_run = ""
 
     def fold_tool_results(self, results: list[ToolMessage]) -> None:
-        """Put tool results, in the order of their calls, at the end of the transcript."""
+        """Append tool results to the transcript, in the order of their calls."""
         self.prompt_tokens += self._append(*results)
         self.cached = len(self.transcript)
         written = (each for result in results if result.outcome == "ok" for each in result.artifacts)
@@ -356,17 +358,17 @@ class TaskRunState(BaseModel):
         outcomes = {result.outcome for result in results}
         if "ok" in outcomes:
             self.tool_failures = 0
-        elif outcomes != {"rejected"}:  # a person's no is nobody's failure
+        elif outcomes != {"rejected"}:  # a rejection by a person is not a failure
             self.tool_failures += 1
         self.pending, self.results, self.fallbacks, self.answers, self.skipped = [], {}, {}, {}, {}
 
     def end_call(self, call: ToolCall, result: ToolMessage) -> None:
-        """Keep the result of a pending call until the other calls of its reply have ended."""
+        """Store the result of a pending call until the other calls of its reply have ended."""
         self.results[call.id] = result
         self.pending = [each for each in self.pending if each.id != call.id]
 
     def skip_call(self, call: ToolCall, result: ToolMessage) -> None:
-        """End a pending call with a result of ours; nothing of it, or of its sub-agent, is asked any more."""
+        """End a pending call with a result of ours, and close its questions and its sub-agent's."""
         self.relayed.pop(call.id, None)
         self.asked_agents.pop(call.id, None)
         own = call.id
@@ -381,9 +383,9 @@ class TaskRunState(BaseModel):
         self._open([OpenQuestion(question=question)])
 
     def relay_questions(self, call_id: str, questions: Sequence[Question]) -> None:
-        """Let the open questions of a call's sub-agent be these; they stand under ids of our own.
+        """Replace the open questions of a call's sub-agent; they have ids of our own here.
 
-        One that was answered here is not opened again before the sub-agent was handed the answer.
+        An answered question is not opened again before the sub-agent has the answer.
         """
         kept = [entry for entry in self.questions if entry.asked_by != call_id]
         open_now = {entry.question.id: entry for entry in self.questions if entry.asked_by == call_id}
@@ -398,9 +400,9 @@ class TaskRunState(BaseModel):
         self._open([open_now.get(q.id) or OpenQuestion(question=q, asked_by=call_id) for q in relayed])
 
     def _open(self, entries: list[OpenQuestion]) -> None:
-        """Add open questions: those that clients have seen come first, and the first of them is asked now.
+        """Add open questions: published ones come first, and the first of them is the current one.
 
-        It stays the first until it is closed: who answers it must not answer another one.
+        It stays the first until it is closed, so that an answer cannot go to another question.
         """
         seen = [question.id for question in self.status.questions]
         order = [call.id for call in self.pending]
@@ -417,7 +419,7 @@ class TaskRunState(BaseModel):
         return tuple(entry.question for entry in self.questions)
 
     def take_answer(self, answer: Answer, message: Message | None = None) -> None:
-        """Close a question; its call goes on. `message` is the answer in the history of the task."""
+        """Close a question; its call continues. `message` is the answer in the history of the task."""
         (entry,) = (entry for entry in self.questions if entry.question.id == answer.question_id)
         self.questions.remove(entry)
         if entry.asked_by:
@@ -431,7 +433,7 @@ class TaskRunState(BaseModel):
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
-        """The artifacts that the history of the workflow can vouch for."""
+        """Artifacts recorded in the history of the workflow."""
         if self.answer is None or not self.answer.text:
             return ()
         parts = (answer_part(self.answer.text, is_data=self.is_data),)
@@ -439,6 +441,6 @@ class TaskRunState(BaseModel):
 
 
 class CarriedTask(TaskInput):
-    """The workflow's input: a task starts as a `TaskInput`; a later run of it gets what is known so far."""
+    """The workflow's input: a task starts as a `TaskInput`; a later run also gets its state."""
 
     carried: TaskRunState | None = None

@@ -14,10 +14,10 @@ Fold rules (`everloop.stores.views` follows them):
 - A terminal `status` other than completed marks every draft that is not complete as failed; so does a chunk
   with `failed`. A failed draft accepts no more chunks; a newer draft replaces it as before.
 - `artifact-chunk`: belongs to a draft, ordered by (position, attempt) within a run. Index n appends when it
-  continues the current draft without a gap. Index 0 begins a newer draft, according to its `mode`: "draft" and
-  "replace" replace the artifact, "draft" only if its own position is not complete yet; "extend"
-  keeps the content and appends to it, if there is an artifact that is neither complete nor failed. A chunk
-  of an older draft and a gap are dropped.
+  continues the current draft without a gap. Index 0 begins a newer draft, according to its `mode`: "draft"
+  and "replace" replace the artifact, "draft" only if its own position is not complete yet; "extend" keeps
+  the content and appends to it, if there is an artifact that is neither complete nor failed. A chunk of an
+  older draft and a gap are dropped.
 - `narration` passes through if the view's status is submitted or working.
 - Content: a text without media type and file name continues the text before it. An empty one adds nothing,
   except that a draft of nothing else is one empty text.

@@ -1,4 +1,4 @@
-"""The conversation of a context: recalled when a task begins, kept when it ends."""
+"""The conversation of a context: recalled when a task begins, saved when it ends."""
 
 from temporalio import workflow
 
@@ -20,7 +20,7 @@ from everloop.workflows.turns.model_turn import ModelTurn
 
 
 class ContextMemory:
-    """What a task knows of the tasks before it in its context. Sub-agents know only what they are asked."""
+    """Recall of earlier tasks of the context. Sub-agents have only their request."""
 
     def __init__(self, scope: TaskScope, model: ModelTurn) -> None:
         self._scope = scope
@@ -29,7 +29,7 @@ class ContextMemory:
         self._is_long = False
 
     async def recall(self) -> None:
-        """Let the transcript begin with the earlier messages of the context; that of a fork has its past."""
+        """Begin the transcript with the earlier messages of the context; a fork has its history instead."""
         if fork := self._scope.task.fork:
             await self._begin_fork(fork)
             return
@@ -46,16 +46,16 @@ class ContextMemory:
     async def _begin_fork(self, fork: Fork) -> None:
         self._state.begin_fork(fork)
         await self._model.send_transcript(f"of {shorten(fork.task_id, reporting.SUMMARY_LENGTH)}")
-        if not self._state.inbox:  # nothing new is said, so that no call would tell that the task works
+        if not self._state.inbox:  # without a new message, no call would publish that the task works
             reporting.working(self._state, received=(self._scope.task.message,))
 
     @property
     def to_save(self) -> SaveContextInput | None:
-        """What of the transcript is to be kept; None for nothing."""
+        """Part of the transcript to save; None for nothing."""
         return self._to_save(spec) if (spec := self._spec) else None
 
     async def save(self) -> None:
-        """Keep the conversation, where no status of the task does it on its way."""
+        """Save the conversation, if no status of the task does."""
         if (spec := self._spec) is None:
             return
         saved = await self._model.with_transcript(
@@ -76,11 +76,11 @@ class ContextMemory:
         )
 
     def note(self, saved: SaveContextResult | None) -> None:
-        """Take in what was found out when the conversation was kept."""
+        """Record the result of saving the conversation."""
         self._is_long = saved is not None and saved.is_long
 
     async def compact(self) -> None:
-        """Let the model sum up what is too old to be recalled, if there is such a thing."""
+        """Sum up messages too old to be recalled, if there are any."""
         if self._is_long and (spec := self._spec):
             agent = self._scope.agent
             await workflow.execute_activity_method(
@@ -95,6 +95,6 @@ class ContextMemory:
 
     @property
     def _is_new_context(self) -> bool:
-        """Whether nobody can have said anything: its client has named no context, so the task has its own."""
+        """Return True for a context without earlier messages: its client sent no context id."""
         ref = self._scope.ref
         return ref.context_id == names.derive_context_id(ref.task_id)

@@ -1,4 +1,4 @@
-"""Asks the model: falls back to other models, and makes room where the prompt is too long."""
+"""Model calls, with fallback to other models, and compaction of long prompts."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -41,22 +41,22 @@ from everloop.workflows.scope import TaskScope, model_call, parked, plugin_call,
 from everloop.workflows.state import Phase
 
 RESEND_CHUNK_BYTES = 900_000
-"""About that much is a chunk of the transcript that is sent again; a payload may have 2 MB."""
+"""Approximate size of a chunk of the transcript that is sent again; a payload may have 2 MB."""
 
 MAX_RESENDS = 5
-"""How often in a row the transcript may get lost before the task gives up on the cache."""
+"""Maximum losses of the cached transcript in a row before the task fails."""
 
 LEAST_SHARE = 0.25
-"""Of a prompt that is over its budget: what takes out less would soon have to be repeated."""
+"""Minimum share of a prompt over its budget to remove: less would soon have to be repeated."""
 
 REPAIRS = 1
-"""How often an answer that does not fit the agent's output model may be put right, with tools in between."""
+"""Retries of an answer that does not match the agent's output model, with tools in between."""
 
 COME_BACK = timedelta(seconds=60)
-"""How long the next model is asked in place of one that is away; after that the first one is tried again."""
+"""Time with the fallback model in place of an unavailable one; after that the first one is tried again."""
 
 MODEL_HOOKS = frozenset({"before_model_call", "after_model_call"})
-"""Hooks that get to know what the task has used."""
+"""Hooks that receive the usage of the task."""
 
 _OTHER_MODEL_HELPS = frozenset(
     {failures.MODEL_UNAVAILABLE, failures.MODEL_REFUSED, failures.CONTEXT_TOO_LONG}
@@ -67,22 +67,22 @@ Reply = TypeVar("Reply")
 
 
 class ModelTurn:
-    """Gets the next reply of the model, whatever it takes."""
+    """Gets the next reply of the model, with retries, fallbacks and compaction."""
 
     def __init__(self, scope: TaskScope) -> None:
         self._scope = scope
         self._state = scope.state
         self._warning = ""
-        """For subscribers, with the next call."""
+        """Published with the next call."""
 
     async def ask(self) -> AssistantMessage:
-        """Ask for the next reply; an answer that a newer message of the client overtook becomes interim.
+        """Call the model; an answer that a newer message of the client overtook becomes interim.
 
-        While an answer waits for its artifact, the reply is to write that.
+        While an answer waits for its artifact, the reply has to write it.
 
         Raises:
             ActivityError: no model can answer, or the task was cancelled.
-            TaskStoppedError: the reply ended in a way that fails the task; what it cost is counted.
+            TaskStoppedError: the reply ended in a way that fails the task; its cost is counted.
         """
         state = self._state
         reporting.enter(state, Phase.MODEL)
@@ -105,23 +105,23 @@ class ModelTurn:
         return reply
 
     def refuse(self, reply: AssistantMessage) -> None:
-        """Let the model know why its reply does not stand, so that it replies again.
+        """Refuse a reply, with the reason for the model, so that it replies again.
 
         Raises:
-            TaskStoppedError: the answer has to be data that fits, and this was the second one that does not.
+            TaskStoppedError: the answer does not match the output model for the second time.
         """
         self._state.add_refusal(reply)
         if self._state.invalid_answers > REPAIRS:
             raise invalid_output(self._agent, reply.refused)
 
     async def reveal_task(self) -> None:
-        """Let the client see the task, if it was hidden so far."""
+        """Make the task visible to the client, if it was hidden."""
         if self._scope.has_hidden_task:
             await reporting.open_task(self._scope)
             self._state.is_routed = True
 
     async def with_transcript(self, call: Callable[[int], Awaitable[Reply]]) -> Reply:
-        """Call, and send the transcript again as often as its cache turns out to be lost; count that."""
+        """Call, and send the transcript again each time its cache is lost; count these."""
         for resends in range(MAX_RESENDS):
             try:
                 return await call(resends)
@@ -157,7 +157,7 @@ class ModelTurn:
 
     @property
     def _model(self) -> str | None:
-        """The model that is asked; None for the worker's default."""
+        """The requested model; None for the worker's default."""
         return self._models[self._state.model_index]
 
     @property
@@ -165,9 +165,10 @@ class ModelTurn:
         return self._state.model_index + 1 < len(self._models)
 
     async def _screen(self) -> list[UserMessage] | str:
-        """Let plugins look at the messages of the client; return it as the model is to read it.
+        """Run plugins on the client's messages; return the messages for the model.
 
-        Of a later message that they refuse it reads that, and why. A text is why the task may not begin.
+        A refused later message becomes the refusal and its reason. A returned text is why the task may
+        not begin.
         """
         state, screened = self._state, list[UserMessage]()
         while "before_request" in self._agent.hooks and len(screened) < len(state.inbox):
@@ -190,7 +191,7 @@ class ModelTurn:
         return screened
 
     async def _reply(self) -> AssistantMessage:
-        """Ask until there is a reply; make room once, then try the other models, then perhaps an operator."""
+        """Call until there is a reply: compact once, then use the other models, then wait for an operator."""
         may_compact = True
         while True:
             try:
@@ -214,9 +215,9 @@ class ModelTurn:
         warning, self._warning = self._warning, ""
 
         async def call(resends: int) -> AssistantMessage:
-            stop_if_cancelled()  # the call before, whose transcript was lost, may have hidden it
-            # A run that had to send its transcript again may follow one that has ended (Reset), and the view
-            # still say how that one did.
+            stop_if_cancelled()  # may have been hidden by the call before, whose transcript was lost
+            # A run that had to send its transcript again may follow one that has ended (Reset). The view may
+            # still have the final status of that one.
             if resends and not self._state.outbox:
                 reporting.working(self._state)
             with self._scope.outbox.carried() as statuses:
@@ -261,7 +262,7 @@ class ModelTurn:
         )
 
     async def _compact(self, *, least: float = 0) -> bool:
-        """Make room in the prompt, of at least a share of it; return whether any could be made."""
+        """Compact the prompt by at least a share of it; return whether anything was removed."""
         state, spec = self._state, self._agent.compaction
         end = find_end(state.transcript, first=state.first, least=least)
         if spec is None or end is None:
@@ -271,9 +272,10 @@ class ModelTurn:
         return True
 
     async def _summary(self, spec: Compaction, end: int) -> SummaryMessage:
-        """Ask for what stands for the messages up to `end`; another model, where one is away.
+        """Request the summary of the messages up to `end`, with fallback to another model.
 
-        With none left the task goes on without a summary, unless it is to wait for an operator then.
+        Without any model the task goes on without a summary, unless it has to wait for an operator
+        then.
         """
         state, waits = self._state, self._agent.on_model_failure == "wait"
         line = f"iteration {state.iteration} · {spec.strategy} for messages 1-{end - 1}"
@@ -305,13 +307,13 @@ class ModelTurn:
                     await self._wait_for_operator(failure_text(error))
 
     def _fall_back(self, error: ActivityError) -> None:
-        """Turn to the next model, and let subscribers be warned. Who refuses is not asked again."""
+        """Switch to the next model, and warn subscribers. A model that refused is not called again."""
         is_away = failure_type(error) == failures.MODEL_UNAVAILABLE
         self._state.fall_back(workflow.now() + COME_BACK if is_away else None)
         self._warning = f"{failure_text(error)}; the task goes on with model {self._model!r}"
 
     async def _wait_for_operator(self, reason: str) -> None:
-        """Wait for the signal `resume`; the next call tells that the task works again."""
+        """Wait for the signal `resume`; the next call publishes that the task works again."""
         state = self._state
         await self.reveal_task()
         state.waits_for_resume = reason
@@ -328,7 +330,7 @@ class ModelTurn:
 
 
 def _without(sent: tuple[UserMessage, ...], status: StatusChanged) -> StatusChanged:
-    """Leave of messages that the same call sends as new only the id; the activity puts them back."""
+    """Reduce messages that the same call sends as new to their ids; the activity restores them."""
     received = (UserMessage(message_id=m.message_id, parts=()) if m in sent else m for m in status.received)
     return status.model_copy(update={"received": tuple(received)})
 
@@ -347,20 +349,20 @@ def chunked(messages: list[TranscriptMessage]) -> list[tuple[TranscriptMessage, 
     return [tuple(chunk) for chunk in chunks]
 
 
-# Which messages of a transcript make room for newer ones, and when.
+# Selection of old messages for compaction.
 
 
 def is_over_budget(agent: AgentSpec, prompt_tokens: int) -> bool:
-    """Whether the next prompt is about as long as the agent allows."""
+    """Return True if the next prompt is about as long as the agent allows."""
     budget = agent.compaction and agent.compaction.prompt_tokens
     return budget is not None and prompt_tokens >= budget
 
 
 def find_end(transcript: Sequence[TranscriptMessage], *, first: int = 0, least: float = 0) -> int | None:
-    """Return the `SummaryMessage.end` that takes out about the older half of what a prompt holds.
+    """Return the `SummaryMessage.end` that removes about the older half of a prompt.
 
-    The task's first message and the last ones stay, and no result is parted from its call. None: nothing can
-    go, or less than the share `least`.
+    The task's first message and the last ones stay, and no result is separated from its call. None:
+    nothing can be removed, or less than the share `least`.
     """
     ends = (message.end for message in transcript if isinstance(message, SummaryMessage))
     start = max(ends, default=first + 1)
@@ -377,5 +379,5 @@ def find_end(transcript: Sequence[TranscriptMessage], *, first: int = 0, least: 
 
 
 def _may_come_first(message: TranscriptMessage) -> bool:
-    """Whether a prompt may go on with this message; a result without its call is refused by providers."""
+    """Return True if a prompt may begin with this message; providers reject a result without its call."""
     return isinstance(message, SpokenMessage) and not isinstance(message, ToolMessage)

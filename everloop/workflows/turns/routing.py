@@ -1,4 +1,4 @@
-"""Whether a message becomes a task: the first model call answers it at once, or asks for a task."""
+"""Routing: the first model call answers a message at once, or requests a task."""
 
 from temporalio import workflow
 
@@ -25,7 +25,7 @@ NO_WORDS = "(the model gave an empty answer)"
 
 
 class RoutingTurn:
-    """Decides, for agents that route by themselves, before the loop begins. Until then the task is hidden."""
+    """Decides before the loop, for agents with routing "auto". Until then the task is hidden."""
 
     def __init__(self, scope: TaskScope, model: ModelTurn, memory: ContextMemory) -> None:
         self._scope = scope
@@ -34,15 +34,15 @@ class RoutingTurn:
         self._memory = memory
 
     async def run(self) -> AgentMessage | AssistantMessage | None:
-        """Return the message that answers at once; None if there is a task, which clients now see.
+        """Return the message that answers at once; None if there is a task, now visible to clients.
 
-        A reply that is already the answer of a task is returned as it is.
+        A reply that is already the answer of a task is returned unchanged.
 
         Raises:
             ActivityError: the model refused, or the task was cancelled.
         """
         reply = await self._decide()
-        if self._state.is_routed:  # it had to be shown meanwhile, and this reply is work on it
+        if self._state.is_routed:  # the task had to be made visible meanwhile, and this reply is work on it
             return None if reply.tool_calls else reply
         if reply.tool_calls or self._state.inbox:
             await self._model.reveal_task()
@@ -54,7 +54,7 @@ class RoutingTurn:
         return message
 
     async def _decide(self) -> AssistantMessage:
-        """Return the first reply that stands."""
+        """Return the first accepted reply."""
         self._state.iteration += 1
         while (reply := await self._model.ask()).refused:
             self._model.refuse(reply)
@@ -63,7 +63,7 @@ class RoutingTurn:
         return reply
 
     async def _answer_calls(self, reply: AssistantMessage) -> None:
-        """Give each call of the deciding reply its result: providers want one."""
+        """Add a result for each call of the deciding reply: providers require one."""
         state, results = self._state, list[ToolMessage]()
         for call in reply.tool_calls:
             result = call.result(CREATED) if call.name == CREATE_TASK else call.result(NOT_YET, "invalid")
@@ -74,7 +74,7 @@ class RoutingTurn:
 
 
 def _as_message(reply: AssistantMessage) -> AgentMessage:
-    """Return what answers in place of a task; there is no status that could say how the reply ended."""
+    """Return the answer instead of a task; without a status, it includes how the reply ended."""
     texts = (
         [reply.text, f"[{reply.closing}]"] if reply.text and reply.reason else [reply.text or reply.closing]
     )
@@ -85,11 +85,11 @@ def _as_message(reply: AssistantMessage) -> AgentMessage:
     )
 
 
-# What has to be known before a model is asked: the agent itself, the conversation, the tools of plugins.
+# Preparation of the first model call: the agent, the conversation, the tools of plugins.
 
 
 class Preparation:
-    """Gets a task ready for an agent: the one that it begins with, or one that it was handed over to."""
+    """Prepares a task for an agent: its first one, or one that took it over."""
 
     def __init__(self, scope: TaskScope, memory: ContextMemory) -> None:
         self._scope = scope
@@ -97,7 +97,7 @@ class Preparation:
         self._memory = memory
 
     async def load_agent(self) -> None:
-        """Show a task that a schedule began, and let it pin the agent as it is defined now."""
+        """Make a task of a schedule visible, and pin the current definition of its agent."""
         if not self._scope.task.scheduled or self._scope.task.carried:
             return
         workflow.upsert_search_attributes([names.CONTEXT_ID.value_set(self._scope.ref.context_id)])
@@ -108,7 +108,7 @@ class Preparation:
             self._state.agent = prepared.agent.model_copy(update={"routing": "task"})
 
     async def _attach(self) -> None:
-        """Get the task what its schedule keeps for it."""
+        """Attach the files and the webhook of the task's schedule."""
         task = self._scope.task
         if not task.attachments:
             return
@@ -120,14 +120,14 @@ class Preparation:
         stop_if_cancelled()
 
     async def begin(self) -> None:
-        """Recall the conversation, and list the tools; a later run of the task has done so."""
+        """Recall the conversation, and list the tools. Not needed in later runs of the task."""
         if self._scope.task.carried:
             return
         await self._memory.recall()
         await self._list_tools()
 
     async def take_over(self) -> None:
-        """Let the agent that the task was handed over to go on with it."""
+        """Switch to the agent that takes over the task."""
         self._state.agent, self._state.successor = self._state.successor, None
         self._state.invalid_answers = 0
         self._state.come_back(to=0)
@@ -135,7 +135,7 @@ class Preparation:
         await self._list_tools()
 
     async def _list_tools(self) -> None:
-        # The tools of the agent before, also of a fork's origin, shall not be offered any more.
+        # Removes the tools of the previous agent, or of a fork's origin.
         fork = self._scope.task.fork
         has_list = self._state.listed_tools or (fork and any(m.role == "tools" for m in fork.messages))
         if not (self._scope.agent.lists_tools or has_list):

@@ -1,4 +1,4 @@
-"""Asking another agent of this deployment: its task is a child workflow."""
+"""Calls of other agents of this deployment: the task of a sub-agent is a child workflow."""
 
 import asyncio
 import json
@@ -20,13 +20,13 @@ from everloop.workflows.reporting import tool_call_span
 from everloop.workflows.scope import TaskScope, hooked_call, short_call
 
 MAX_DEPTH = 5
-"""How deep agents may ask agents; two that ask each other would go on for ever."""
+"""Maximum depth of sub-agents: two agents that call each other would go on for ever."""
 
 
 class AgentCalls:
-    """Tool calls that other agents of this deployment take: a part of the work, or the whole task.
+    """Tool calls to other agents of this deployment: for a part of the work, or for the whole task.
 
-    The result of the call is our own to store.
+    The workflow stores the results of these calls.
     """
 
     def __init__(self, scope: TaskScope) -> None:
@@ -35,7 +35,7 @@ class AgentCalls:
         self._depth = scope.task.depth
 
     async def take(self, tool: ToolSpec, call: ToolCall, position: int, warning: str) -> ToolReply:
-        """Return what the call came to, or what it asks first; what a sub-agent used counts as ours.
+        """Return the result of the call, or its question; the sub-agent's usage is added to ours.
 
         Raises:
             ChildWorkflowError: the task was cancelled, and the sub-agent with it.
@@ -62,7 +62,7 @@ class AgentCalls:
 
     async def _load(self, tool: ToolSpec, call: ToolCall, warning: str) -> LoadedAgent:
         task_id = self._scope.ref.task_id
-        # Plugins that look at tools look at this call as well, and take their time.
+        # Plugins with tool hooks run for this call as well, and may be slow.
         options = hooked_call if "before_tool" in self._scope.agent.hooks else short_call
         with self._scope.outbox.carried() as statuses:
             load = LoadAgentInput(
@@ -83,14 +83,14 @@ class AgentCalls:
         return await self._run(agent, call, request)
 
     def _hand_over(self, agent: AgentSpec, call: ToolCall) -> ToolMessage:
-        """Let the agent have the task as soon as all calls of this reply have ended."""
+        """Hand over the task to the agent as soon as all calls of this reply have ended."""
         if self._state.successor:
             return call.result(f"the task goes to {self._state.successor.id!r} already", "error")
         self._state.successor = agent
         return call.result(f"The agent {agent.id!r} goes on from here.")
 
     def _refusal(self, call: ToolCall) -> str:
-        """Return why no sub-agent may be asked any more; empty if one may."""
+        """Return why no sub-agent may be started any more; empty if one may."""
         limit = self._scope.agent.max_sub_agents
         if self._depth >= MAX_DEPTH:
             return f"agents may ask agents at most {MAX_DEPTH} deep; do this without {call.name}"
@@ -99,7 +99,7 @@ class AgentCalls:
         return ""
 
     async def _run(self, agent: AgentSpec, call: ToolCall, request: str) -> ToolMessage:
-        """Return the sub-agent's answer as the call's result; what it used counts as ours."""
+        """Return the sub-agent's answer as the call's result; its usage is added to ours."""
         state = self._state
         state.sub_agents += 1
         state.asked_agents[call.id] = child_task_id(self._scope.ref.task_id, call_key(call))
@@ -119,14 +119,14 @@ class AgentCalls:
         return call.result(content, artifacts=result.artifacts)
 
     def _close(self, call: ToolCall) -> None:
-        """Ask nothing any more for a sub-agent that has ended."""
+        """Close the questions of a sub-agent that has ended."""
         del self._state.asked_agents[call.id]
         self._state.relayed.pop(call.id, None)
         self._state.relay_questions(call.id, ())
 
     async def _child(self, agent: AgentSpec, call: ToolCall, request: str) -> TaskResult:
         scope = self._scope
-        # What another agent is asked to do is a task: nobody waits for less.
+        # A request to another agent always becomes a task, without routing.
         asked = within_budget(agent.model_copy(update={"routing": "task"}), scope.agent, self._state)
         task = TaskInput(
             context_id=scope.ref.context_id,
@@ -144,10 +144,10 @@ class AgentCalls:
             task,
             id=self._state.asked_agents[call.id],
             result_type=TaskResult,
-            # Ended with its parent, but by itself: it has calls to close and a last status to publish.
+            # Cancelled with its parent, not terminated: it has calls to close and a last status to publish.
             cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-            # When this task is reset, the child of the run before may still be on its way out.
+            # After a Reset of this task, the child of the run before may still be ending.
             id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
             search_attributes=_attributes(task),
             static_summary=shorten(f"{agent.id}: {request}", reporting.SUMMARY_LENGTH),
@@ -155,13 +155,13 @@ class AgentCalls:
 
 
 def _is_cancelled() -> bool:
-    """Whether this call itself is to end; an operator may have cancelled its sub-agent alone."""
+    """Return True if this call has to end; an operator may have cancelled its sub-agent alone."""
     call = asyncio.current_task()
     return call is not None and call.cancelling() > 0
 
 
 def _usage_of(error: ChildWorkflowError) -> Usage:
-    """Return what a sub-agent used that failed (`limits.final_failure` sends it along)."""
+    """Return the usage of a failed sub-agent (`limits.final_failure` adds it)."""
     details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
     return Usage.model_validate(details[0]) if details else Usage()
 

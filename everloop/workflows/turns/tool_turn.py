@@ -1,4 +1,4 @@
-"""Running the tools of a reply: side by side, with fallbacks, and with people in between."""
+"""Tool calls of a reply: in parallel, with fallbacks, and with questions to people."""
 
 import asyncio
 import contextlib
@@ -22,16 +22,15 @@ from everloop.workflows.state import Phase, TaskRunState
 from everloop.workflows.turns.sub_agents import AgentCalls
 
 QUICK_BYTES = 3_000_000
-"""What quick calls of one reply may come to: all their results reach Temporal with one request, of 4 MB."""
+"""Limit of the results of quick calls of one reply: Temporal gets them in one request, of at most 4 MB."""
 
 
 class ToolTurn:
-    """Brings each pending call to a result, each on a course of its own.
+    """Runs each pending call until it has a result, independently of the others.
 
-    A call runs, and if it asks people it waits for the answer, or until its time is up, and runs again with
-    what came of it, whatever other calls do meanwhile. A call that waits holds no slot; of serial ones each
-    begins when the one before it has its result. While all calls wait nothing runs, so a long task may
-    continue as a new run there, and finds its calls waiting.
+    A call with a question waits for the answer or the timeout, and runs again with it. A waiting call
+    holds no slot; a serial call begins when the one before it has its result. While all calls wait
+    nothing runs, so a long task may continue as a new run there, with its calls still waiting.
     """
 
     def __init__(self, scope: TaskScope, asking: Asking, agent_calls: AgentCalls) -> None:
@@ -44,12 +43,12 @@ class ToolTurn:
         self._skipping: dict[str, bool] = {}
         self._quick_bytes = 0
         self._slow: set[str] = set()
-        """Tools that were called quick and are not; the task calls them like others from then on."""
+        """Tools that turned out not to be quick; the task calls them like others from then on."""
 
     async def run(self, while_parked: Callable[[Callable[[], bool]], Awaitable[None]]) -> None:
-        """Run the pending calls and fold their results in.
+        """Run the pending calls and add their results.
 
-        `while_parked` is called when nothing runs; what it is given says whether that is still so.
+        `while_parked` is called when nothing runs; its argument returns whether that still holds.
 
         Raises:
             ActivityError: the task was cancelled.
@@ -64,10 +63,10 @@ class ToolTurn:
         publishing = asyncio.create_task(self._asking.keep_published(self._has_next_call))
         try:
             await self._until_over(courses, publishing, while_parked)
-        except GeneratorExit:  # the worker forgets the workflow, and nothing can be awaited
+        except GeneratorExit:  # the worker evicts the workflow, and nothing can be awaited
             raise
         except BaseException:
-            # Nothing goes on, also where one of the calls has failed.
+            # All others end, also if one of the calls has failed.
             await _cancelled(*courses.values(), publishing)
             raise
         await _cancelled(publishing)
@@ -80,7 +79,7 @@ class ToolTurn:
         publishing: asyncio.Task[None],
         while_parked: Callable[[Callable[[], bool]], Awaitable[None]],
     ) -> None:
-        """Wait until all calls have their results, and nothing is shown that is not so; or one has failed."""
+        """Wait until all calls have their results and the view is up to date, or a call has failed."""
 
         def is_over() -> bool:
             ended = [task for task in (*courses.values(), publishing) if task.done()]
@@ -94,7 +93,7 @@ class ToolTurn:
                 courses[call_id].cancel()
             if self._is_parked():
                 await while_parked(self._is_parked)
-                with parked():  # messages that answer nothing make its history long, too
+                with parked():  # messages without an answer make its history long, too
                     await workflow.wait_condition(
                         lambda: (
                             is_over()
@@ -107,21 +106,21 @@ class ToolTurn:
                 task.result()
 
     async def _take_course(self, call: ToolCall) -> None:
-        """Bring the call to its result, or to the end that an operator wants."""
+        """Run the call to its result, or until an operator skips it."""
         try:
             await self._work(call)
         except (asyncio.CancelledError, ActivityError, ChildWorkflowError):
             this = asyncio.current_task()
             await self._abandon(call)
             if call.id not in self._skipping or (this and this.uncancel()):
-                raise  # the task was cancelled, or this call has failed by itself
+                raise  # the task was cancelled, or this call has failed
         if call.id not in self._state.results:
             await self._skip(call)
 
     async def _abandon(self, call: ToolCall) -> None:
-        """Let the tool of a call know that nobody waits any more, if it wants to.
+        """Notify the tool of an abandoned call, if its definition requests that.
 
-        It may ask people, or its worker may be lost: then no attempt hears of it.
+        It may have a question, or its worker may be lost: then no attempt is notified.
         """
         begun = self._with_fallback(call)
         spec = self._scope.tool(begun.name)
@@ -135,7 +134,7 @@ class ToolTurn:
             await workflow.execute_activity_method(ToolPort.run_tool, run, **options)
 
     async def _skip(self, call: ToolCall) -> None:
-        """Let the model read that the call was skipped, and go on."""
+        """Add the result of a skipped call for the model, and go on."""
         note = self._state.skipped[call.id]
         content = f"an operator skipped this call{note and f': {note}'}"
         outcome: ToolOutcome = "rejected"
@@ -148,11 +147,11 @@ class ToolTurn:
         reporting.update_details(self._state)
 
     async def _work(self, call: ToolCall) -> None:
-        """Run the call, wait for what it asks people, and run it again, until it has a result."""
+        """Run the call, wait for answers to its questions, and run it again, until it has a result."""
         state = self._state
         while call.id not in state.results:
             await self._until_ready(call)
-            # Calls of one batch run as one, and none of them may wait for another one to end.
+            # Calls of one batch run as one, so none of them may wait for the end of another.
             async with contextlib.nullcontext() if self._scope.tool(call.name).batch else self._slots:
                 self._running.add(call.id)
                 try:
@@ -168,7 +167,7 @@ class ToolTurn:
             stop_if_cancelled()
 
     async def _until_ready(self, call: ToolCall) -> None:
-        """Wait for the answer to what the call asks, or for the end of its time, and for its turn."""
+        """Wait for the answer to the call's question or its timeout, and for its turn."""
         state = self._state
         while not self._is_ready(call):
             left = approvals.seconds_left(state, call, workflow.now())
@@ -182,7 +181,7 @@ class ToolTurn:
                     state.take_answer(answer)
 
     async def _run_call(self, call: ToolCall) -> ToolReply:
-        """Run the call once, and the fallbacks of its tool where it fails."""
+        """Run the call once, with the fallbacks of its tool if it fails."""
         reply = await self._execute(call, "")
         while not isinstance(reply, Question) and reply.outcome == "error":
             failed = self._with_fallback(call)
@@ -197,12 +196,12 @@ class ToolTurn:
         return call.id not in approvals.waiting_calls(self._state, self._scope.agent)
 
     def _has_next_call(self) -> bool:
-        """Whether a call begins as soon as it notices that it may."""
+        """Return True if a waiting call is about to begin."""
         ready = approvals.ready_calls(self._state, self._scope.agent)
         return not self._slots.locked() and any(call.id not in self._running for call in ready)
 
     def _is_parked(self) -> bool:
-        """Whether all calls that are left wait for people, who know it."""
+        """Return True if all remaining calls wait for people, and their questions are published."""
         waits = bool(self._state.pending) and not approvals.ready_calls(self._state, self._scope.agent)
         is_still = not self._running and not any(
             call.id in self._state.skipped for call in self._state.pending
@@ -210,7 +209,7 @@ class ToolTurn:
         return waits and is_still and self._asking.is_up_to_date
 
     def _to_skip(self) -> list[str]:
-        """Return the calls that an operator wants to end, and that nobody has cancelled yet."""
+        """Return the calls that an operator skipped, and that are not cancelled yet."""
         wanted = self._state.skipped.keys() - self._skipping.keys()
         return [call.id for call in self._state.pending if call.id in wanted]
 
@@ -240,7 +239,7 @@ class ToolTurn:
         statuses: tuple[StatusChanged, ...],
         warning: str,
     ) -> tuple[RunToolInput, str]:
-        """Return what a tool activity has to know, and its line in the Temporal UI."""
+        """Return the input of the tool activity, and its line in the Temporal UI."""
         known, reply = self._scope.call_input(call, statuses, warning), len(self._state.transcript) - 1
         run = RunToolInput(
             **dict(known),
@@ -256,7 +255,7 @@ class ToolTurn:
         return run, reporting.tool_summary(call, asks=asks, answers=known.answers)
 
     def _together(self, call: ToolCall) -> int:
-        """Count the calls of a tool that begin with this one: those that have not asked anybody."""
+        """Count the calls of a tool that begin with this one: those without questions until now."""
         state = self._state
         begin = (
             each for each in approvals.ready_calls(state, self._scope.agent) if each.id not in state.answers
@@ -264,17 +263,17 @@ class ToolTurn:
         return max(1, sum(state.fallbacks.get(each.id, each.name) == call.name for each in begin))
 
     def _is_quick(self, call: ToolCall, tool: str, spec: ToolSpec) -> bool:
-        """Whether a call runs inside the workflow.
+        """Return True if a call runs inside the workflow.
 
-        One that goes on after an answer does not: it has a status to publish, which a quick one must not
-        (ADR 33).
+        A call after an answer does not: it has a status to publish, which a quick one must not (ADR
+        33).
         """
         has_room = tool not in self._slow and self._quick_bytes + QUICK_RESULT <= QUICK_BYTES
         is_local = self._scope.queue(names.TOOLS_QUEUE) is None and not spec.task_queue
         return spec.quick and is_local and has_room and not self._state.answers.get(call.id)
 
     async def _try_quickly(self, run: RunToolInput, summary: str) -> ToolReply | str:
-        """Run a call inside the workflow; return the name of the failure if it has to be called as any other.
+        """Run a call inside the workflow; return the failure type if it has to run like any other.
 
         Raises:
             CancelledError: the task was cancelled, or this call.
@@ -286,7 +285,7 @@ class ToolTurn:
             reply = await _until_ended(running)
         except FailureError as error:
             stop_if_cancelled()
-            # A replay raises what history has, which is the cause alone.
+            # A replay raises the failure in the history, which is only the cause.
             failure = error.cause if isinstance(error, ActivityError) else error
             named = (isinstance(failure, ApplicationError) and failure.type) or type(failure).__name__
             if named in _NOT_QUICK:
@@ -298,12 +297,12 @@ class ToolTurn:
         return reply
 
     def _with_fallback(self, call: ToolCall) -> ToolCall:
-        """Return the call as it runs now: with the fallback in place of a tool that failed."""
+        """Return the call with the fallback of a failed tool."""
         name = self._state.fallbacks.get(call.id, call.name)
         return call.model_copy(update={"name": name})
 
     def _position(self, call: ToolCall) -> int:
-        """Return the place of a call's result in the transcript, behind the reply that asks for it."""
+        """Return the position of a call's result in the transcript, after the reply that made it."""
         return len(self._state.transcript) + [c.id for c in _calls(self._state)].index(call.id)
 
 
@@ -311,19 +310,19 @@ _NOT_QUICK = (failures.NOT_QUICK, TimeoutError.__name__)
 
 
 def _calls(state: TaskRunState) -> tuple[ToolCall, ...]:
-    """Return all calls of the reply that stands at the end of the transcript."""
+    """Return all calls of the last reply in the transcript."""
     reply = state.transcript[-1]
     return reply.tool_calls if isinstance(reply, AssistantMessage) else ()
 
 
 async def _until_ended(running: workflow.ActivityHandle[ToolReply]) -> ToolReply:
-    """Return what a tool comes to. If this is cancelled the tool is, and is waited for, but not for ever."""
+    """Return the result of a tool. A cancellation also cancels the tool, and waits a limited time for it."""
     shielded = asyncio.shield(running)
     try:
         return await shielded
     except asyncio.CancelledError:
         if shielded.done() and not shielded.cancelled():
-            shielded.exception()  # it failed at this very moment; asyncio would log that nobody looked
+            shielded.exception()  # it failed at this moment; asyncio would log it as never retrieved
         running.cancel()
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(running.done, timeout=GIVE_UP)
@@ -333,7 +332,7 @@ async def _until_ended(running: workflow.ActivityHandle[ToolReply]) -> ToolReply
 
 
 async def _cancelled(*tasks: asyncio.Task[None]) -> None:
-    """Cancel tasks and wait until they have ended, however they do."""
+    """Cancel tasks and wait for their end, whatever it is."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
