@@ -1,4 +1,4 @@
-"""The providers of models, and what is known of their models: models.toml. Nothing in here loads a client."""
+"""Catalogue of providers and their models: models.toml. Nothing in here loads a client."""
 
 import datetime as dt
 import re
@@ -23,7 +23,7 @@ from everloop.models.file import (
 from everloop.runtime.settings import Settings, StartError
 from everloop.workflows.contract.settings import ModelSettings
 
-# What the rest of the product reads of it.
+# Results of the catalogue.
 
 _BOUNDARY = re.compile(r"[-@:]")
 
@@ -38,34 +38,34 @@ def _longest(names: Iterable[str], model: str) -> str:
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """What is known of a model at its provider; None: nobody knows."""
+    """Data of a model at its provider; None: unknown."""
 
     window: int | None = None
     price: Price | None = None
     takes: tuple[str, ...] | None = None
     omit: frozenset[str] = frozenset()
-    """Fields that it refuses: of the request, and of messages that came from it."""
+    """Unsupported fields: of the request, and of messages that came from the model."""
     starts_thinking: bool = False
-    """Whether its template writes the first <think> itself: a reply begins as a thought."""
+    """Whether its template writes the first <think>: a reply begins as a thought."""
     named_call_ids: bool = False
-    """Whether its template takes the names of called tools from the ids of the calls: Kimi K2."""
+    """Whether its template derives the names of called tools from the ids of the calls: Kimi K2."""
     output: tuple[str, ...] = ()
-    """How it is held to an answer that has to be data, best first; empty: by what most take."""
+    """Supported ways to enforce an output model, best first; empty: the most common ones."""
     settings: ModelSettings = field(default_factory=ModelSettings)
 
 
 @dataclass(frozen=True)
 class Provider:
-    """Where models are, and how they want to be asked. Its repr shows no key."""
+    """Address and API variant of a provider. Its repr shows no key."""
 
     name: str
     kind: str = "chat"
     base_url: str = ""
     base_url_variable: str = ""
-    """The variable that names the address, for texts."""
+    """The variable with the address, for texts."""
     key: str = field(default="", repr=False)
     key_variable: str = ""
-    """The variable that holds the key, for texts."""
+    """The variable with the key, for texts."""
     key_header: str = "Authorization"
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     query: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -74,27 +74,27 @@ class Provider:
     tokens_per_minute: int | None = None
     max_tokens_field: str = "max_tokens"
     effort: str = "reasoning_effort"
-    """The field for it; "": none; "reasoning": an object."""
+    """The field for reasoning effort; "": none; "reasoning": an object."""
     late_system: str = "system"
-    """The role of system prompts behind the history."""
+    """The role of system prompts after the history."""
     reply_after_results: bool = False
-    """Whether it refuses a message of the user right behind results of tools."""
+    """Whether it rejects a message of the user directly after results of tools."""
     cache: str = ""
     fill_message: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     fill_call: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     models: Mapping[str, ModelEntry] = field(default_factory=dict[str, ModelEntry])
-    """By the beginnings of their names, each over what the provider says itself, which stands under ""."""
+    """By the beginnings of their names, each over the provider's own defaults, which are under ""."""
 
     def entry(self, model: str) -> ModelEntry:
-        """Return what is known of a model: the longest entry that its name begins with.
+        """Return the data of a model: the longest entry that its name begins with.
 
-        It begins with one up to a "-", "@" or ":": `gpt-4.1-mini-2025-04-14` with `gpt-4.1-mini`, `gpt-4.15`
-        with none.
+        It begins with one up to a "-", "@" or ":": `gpt-4.1-mini-2025-04-14` with `gpt-4.1-mini`,
+        `gpt-4.15` with none.
         """
         return self.models.get(_longest(self.models, model), ModelEntry())
 
     def better_name(self, model: str) -> str:
-        """Return the known model that may be meant by a name that is not known; empty if there is none."""
+        """Return the closest known model for an unknown name; empty without one."""
         names = [name for name in self.models if name]
         near = [] if _longest(names, model) else get_close_matches(model, names, n=1, cutoff=0.85)
         return near[0] if near else ""
@@ -102,46 +102,46 @@ class Provider:
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenModel(ModelEntry):
-    """A model that is asked: `name` is "provider/model", `model` the provider's own name for it."""
+    """A model with its provider: `name` is "provider/model", `model` the provider's own name for it."""
 
     name: str
     provider: Provider
     model: str
 
 
-# All providers, and which one a name means.
+# All providers, and the choice of one by name.
 
 
 class ModelsSettings(Settings):
-    """Which models there are."""
+    """Settings of models."""
 
     model: str | None = None
-    """The model of agents that name none: `provider/model`, such as `ollama/qwen3`, or one of OpenAI. See
-    docs/models.md."""
+    """The model of agents without one of their own: `provider/model`, such as `ollama/qwen3`, or one of
+    OpenAI. See docs/models.md."""
     models_file: Path | None = None
     """A file with providers and models of your own. Unset: `models.toml` in the working directory, if there
     is one. See docs/models.md#modelstoml."""
 
     @property
     def file(self) -> Path | None:
-        """The file of the user; None: there is none."""
+        """The file of the user; None without one."""
         usual = Path("models.toml")
         return self.models_file or (usual if usual.is_file() else None)
 
 
 class UnknownModelError(StartError):
-    """A model that is to be asked is of no known provider, or cannot be asked, or nobody names one."""
+    """The provider of a requested model is unknown or not configured, or no model is set."""
 
 
 _DEFAULT = "openai"
-"""The provider of models that are named without one."""
+"""The provider of model names without one."""
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The providers by name. `missing` says of those that cannot be asked which variable they want.
+    """The providers by name. `missing` has the unset variables of those that are not configured.
 
-    `date` is that of the data that ship: of prices and windows.
+    `date` is that of the shipped data: of prices and windows.
     """
 
     providers: Mapping[str, Provider]
@@ -151,11 +151,11 @@ class Catalogue:
     _found: dict[str, ChosenModel] = field(
         default_factory=dict[str, ChosenModel], init=False, repr=False, compare=False
     )
-    """What names mean: agents name few models, and each call asks several times."""
+    """Cache of chosen models: agents name few models, and each call looks them up several times."""
 
     @classmethod
     def load(cls, file: Path | None, default_model: str | None, variables: Mapping[str, str]) -> "Catalogue":
-        """Return what ships, with the user's file laid over it field by field.
+        """Return the shipped catalogue, overridden field by field by the user's file.
 
         Raises:
             ModelsFileError: the file, or an address in a variable, is wrong.
@@ -172,7 +172,7 @@ class Catalogue:
         return cls(providers, default_model, missing, shipped.date)
 
     def choose(self, name: str | None, agent_id: str) -> ChosenModel:
-        """Return the model that a name, or else the default, means, if it can be asked.
+        """Return the model of a name, or the default model, if its provider is configured.
 
         Raises:
             UnknownModelError: as `find` does, or because a variable of its provider is not set.
@@ -183,10 +183,10 @@ class Catalogue:
         return chosen
 
     def find(self, name: str | None, agent_id: str) -> ChosenModel:
-        """Return the model that a name, or else the default, means.
+        """Return the model of a name, or the default model.
 
         Raises:
-            UnknownModelError: nobody names one, or there is no such provider.
+            UnknownModelError: no model is set, or the provider does not exist.
         """
         asked = name or self.default_model
         if not asked:
@@ -249,7 +249,7 @@ def _check_own(file: Path | None, own: ModelsFile, readers: Sequence["_Reader"])
 
 
 class _Reader:
-    """Makes a provider of its tables; `missing` is what it wants and does not find."""
+    """Makes a provider of its tables; `missing` are its unset variables."""
 
     def __init__(self, name: str, shipped: ModelsFile, own: ModelsFile, variables: Mapping[str, str]) -> None:
         self.name = name
@@ -261,12 +261,12 @@ class _Reader:
 
     @property
     def has_address(self) -> bool:
-        """Whether anything says where it is; the kind of an author may need no address."""
+        """Return True if an address is set, or not needed by the kind of an author."""
         is_own = ":" in self._table.get("kind", "")
         return is_own or bool(self._table.get("base_url") or self._table.get("base_url_variable"))
 
     def provider(self) -> Provider:
-        """Return it. ModelsFileError: the address in a variable is none."""
+        """Return the provider. ModelsFileError: the address in a variable is invalid."""
         base_url = self._address()
         table = self._table
         is_shipped = not (self._is_elsewhere or self._own.providers.get(self.name))
@@ -287,14 +287,14 @@ class _Reader:
         except ValueError as error:
             raise ModelsFileError(f"{variable}: {error}") from None
         if known and given.rstrip("/") != known.rstrip("/"):
-            # What stands at another address is another provider: what ships does not hold for it.
+            # A server at another address is another provider: the shipped data do not apply to it.
             self._is_elsewhere = True
             shipped = {"base_url_variable": variable, "key_variable": self._table.get("key_variable", "")}
             self._table = {**shipped, **_given(self._own.providers.get(self.name))}
         return given
 
     def _entries(self) -> dict[str, ModelEntry]:
-        """Return what is known of models; what an entry leaves open is as the next shorter one says."""
+        """Return the entries of models; fields that are not set come from the next shorter one."""
         tables: dict[str, dict[str, Any]] = {
             "": {k: v for k, v in self._table.items() if k in EntryTable.model_fields}
         }

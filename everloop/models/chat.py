@@ -1,11 +1,11 @@
-"""Chat Completions, as OpenAI has it and as everybody else takes it to be.
+"""Chat Completions, as specified by OpenAI and as implemented by other providers.
 
-Providers differ. What is read beyond the letter of the API: chunks without choices or delta; usage in its own
-chunk, in the last one or in every one (the last stands); reasoning in fields of several names, or as parts of
-the content; tool calls whole or in fragments, with an id on each fragment, on the first or on none, with an
-index, with the wrong one or with none, or with the id and index of the call before; "[DONE]" without a finish
-reason; a whole completion in the place of a stream; errors in the middle of one. Fields that the API does not
-name are kept and sent back.
+Providers differ. Also supported, beyond the specification: chunks without choices or delta; usage in
+its own chunk, in the last one or in every one (the last counts); reasoning in fields of several names,
+or as parts of the content; tool calls complete or in fragments, with an id on each fragment, on the
+first or on none, with an index, with the wrong one or with none, or with the id and index of the call
+before; "[DONE]" without a finish reason; a complete reply instead of a stream; errors in the middle of
+one. Unspecified fields are stored and sent back.
 """
 
 import json
@@ -52,13 +52,13 @@ from everloop.workflows.contract.settings import TOOL_CHOICES
 _SAME_NAMES = frozenset(
     ["temperature", "top_p", "stop", "seed", "verbosity", "parallel_tool_calls", "service_tier"]
 )
-"""Settings that have the names of the API."""
+"""Settings with the same names in the API."""
 
 
 def chat_body(request: ModelRequest, model: str, provider: Provider) -> Object:
-    """Return the body of a request; what there is none of is left out.
+    """Return the body of a request, without fields that are not set.
 
-    A model that is left without the tool that it has to call may answer.
+    A model whose required tool is not offered may answer.
     """
     settings, tools = request.settings, [tool.name for tool in request.tools]
     entry, choice = provider.entry(model), settings.tool_choice
@@ -88,7 +88,7 @@ def _function(function: Object) -> Object:
 
 
 def _response_format(output: OutputSchema) -> Object | None:
-    """Return the shape of the answer. Not `strict`: OpenAI would take only a part of JSON schema."""
+    """Return the shape of the answer. Not `strict`: OpenAI would accept only a part of JSON schema."""
     match output.by:
         case "json_schema":
             named = {"name": output.name, "schema": {**output.schema}, "strict": False}
@@ -102,7 +102,7 @@ def _response_format(output: OutputSchema) -> Object | None:
 def _messages(
     messages: Sequence[Mapping[str, JsonValue]], provider: Provider, entry: ModelEntry
 ) -> list[Object]:
-    """Return the messages as this provider takes them."""
+    """Return the messages in the form of this provider."""
     sent: list[Object] = []
     is_begun = False
     for message in messages:
@@ -132,7 +132,7 @@ def _with_named_ids(messages: Sequence[Object]) -> list[Object]:
 
 
 def _with_opaque(message: Mapping[str, JsonValue], omit: frozenset[str]) -> Object:
-    """Return an assistant message with the fields that came with it, at their places."""
+    """Return an assistant message with its opaque fields at their places."""
     made = {name: value for name, value in message.items() if name != "opaque"}
     opaque = cast("Object", message["opaque"])
     fields = {name: value for name, value in opaque.get("fields", {}).items() if name not in omit}
@@ -148,7 +148,7 @@ def _call_with_opaque(call: Object) -> Object:
 
 
 def _rewritten(parts: Sequence[Object], text: JsonValue) -> list[Object]:
-    """Return the parts of a content as they came; where a plugin made the text another one, with that."""
+    """Return the original parts of a content, with the text that a plugin has changed."""
     if _text_of_parts(parts) == (text or ""):
         return [*parts]
     others = [part for part in parts if part.get("type") != "text"]
@@ -175,13 +175,13 @@ _REASONS: Mapping[str, EndReason] = {
     "tool_use": "tool_calls",
     "malformed_function_call": "malformed",
 }
-"""Why a reply ended, by the words of providers in small letters; others (stop, eos, end_turn) mean "stop"."""
+"""End of a reply by finish reasons of providers in lower case; others (stop, eos, end_turn) mean "stop"."""
 
 _BROKEN_OFF = {"error", "insufficient_system_resource", "network_error", "abort", "aborted", "cancelled"}
-"""Reasons that are none: the provider failed."""
+"""Finish reasons that mean a failure of the provider."""
 
 _NOTHING = {"", "null"}
-"""Texts that some servers write where there is none."""
+"""Texts that some servers write instead of an empty value."""
 
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _DETAILS = "reasoning_details"
@@ -193,7 +193,7 @@ _KNOWN_OF_CALLS = frozenset(["id", "type", "function", "index"])
 
 
 class ChatReader:
-    """Reads the chunks of one reply, and gathers what goes back with it."""
+    """Reads the chunks of one reply, and collects its opaque fields."""
 
     def __init__(self) -> None:
         self._reason = ""
@@ -206,7 +206,7 @@ class ChatReader:
         self._fields: Object = {}
         self._texts: dict[str, list[str]] = {}
         self._size = 0
-        """Of what is kept, in characters; once it is too much, no more is added."""
+        """Size of opaque fields in characters; above the limit, no more is added."""
         self._thought: list[str] = []
         self._calls: list[Object] = []
         self._names: list[str] = []
@@ -216,23 +216,23 @@ class ChatReader:
         self._has_id: set[int] = set()
 
     def read(self, chunk: Object) -> Iterator[Delta]:
-        """Yield what a chunk adds."""
+        """Yield the deltas of a chunk."""
         self._id = chunk.get("id") or self._id
         self._model = chunk.get("model") or self._model
         self._usage = chunk.get("usage") or self._usage
         for choice in chunk.get("choices") or ():
-            # Some servers play a whole completion as the only event of a stream.
+            # Some servers send a complete reply as the only event of a stream.
             if delta := choice.get("delta", choice.get("message")):
                 yield from self._add(delta)
             if (reason := choice.get("finish_reason") or "") not in _NOTHING:
                 self._reason = reason
 
     def read_whole(self, completion: Object) -> Iterator[Delta]:
-        """Yield a completion that was not streamed."""
+        """Yield the deltas of a completion that was not streamed."""
         choices: list[Object] = []
         for choice in completion["choices"]:
             message: Object = {**choice["message"]}
-            if calls := message.get("tool_calls"):  # each is whole, whatever its id
+            if calls := message.get("tool_calls"):  # each is complete, whatever its id
                 message["tool_calls"] = [
                     {**call, "index": index, "id": None} for index, call in enumerate(calls)
                 ]
@@ -241,14 +241,14 @@ class ChatReader:
 
     @property
     def is_empty(self) -> bool:
-        """Whether neither an answer nor a call nor a reason has come."""
+        """Return True before an answer, a call or a finish reason."""
         return not (self._has_text or self._has_refusal or self._names or self._reason)
 
     def end(self, *, is_done: bool) -> Ended:
-        """Return how the reply ended; `is_done`: the provider has said that it did, if not why.
+        """Return the end of the reply; `is_done`: the provider has ended it, with or without a reason.
 
         Raises:
-            ModelDownError: it was cut, or the provider says that it broke off.
+            ModelDownError: it was cut, or the provider reported an interruption.
         """
         reason = self._reason.lower().partition(":")[0].strip()
         if reason in _BROKEN_OFF:
@@ -272,13 +272,13 @@ class ChatReader:
             yield RefusalDelta(refusal)
         for fragment in delta.get("tool_calls") or ():
             yield from self._add_fragment(fragment)
-        if function := delta.get("function_call"):  # what calls were before there were several
+        if function := delta.get("function_call"):  # the older form of calls, one per reply
             yield from self._add_fragment({"index": 0, "function": function})
         if delta.keys() - _KNOWN:
             self._keep_fields({name: value for name, value in delta.items() if name not in _KNOWN})
 
     def _keep_fields(self, extra: Object) -> None:
-        """Keep fields of the message; texts grow by the word, and are joined in the end."""
+        """Store opaque fields of the message; texts come in pieces, and are joined in the end."""
         rest: Object = {}
         for name, value in extra.items():
             if isinstance(value, str):
@@ -290,7 +290,7 @@ class ChatReader:
 
     @staticmethod
     def _thought_of(delta: Object) -> str:
-        """Return the reasoning of a delta; where it stands in several fields, it is the same."""
+        """Return the reasoning of a delta; several fields hold the same text."""
         for name in _REASONING:
             if isinstance(text := delta.get(name), str) and text:
                 return text
@@ -306,7 +306,7 @@ class ChatReader:
         yield TextDelta(text)
 
     def _add_parts(self, parts: Sequence[Object]) -> Iterator[Delta]:
-        """Take content that is a list of parts; from then on all of it is kept as one."""
+        """Add content in the form of a list of parts; from then on all of it is stored in one list."""
         if self._content is None:
             before = "".join(self._text)
             self._content = [{"type": "text", "text": before}] if before else []
@@ -326,7 +326,7 @@ class ChatReader:
         function: Object = fragment.get("function") or {}
         name: str = function.get("name") or ""
         arguments = function.get("arguments") or ""
-        if not isinstance(arguments, str):  # an object, as it should be once it is read
+        if not isinstance(arguments, str):  # an object, already parsed
             arguments = json.dumps(arguments, ensure_ascii=False)
         number = self._number(fragment, name, arguments)
         extra = {key: value for key, value in fragment.items() if key not in _KNOWN_OF_CALLS}
@@ -340,9 +340,9 @@ class ChatReader:
             yield CallDelta(number, name, arguments)
 
     def _number(self, fragment: Object, name: str, arguments: str) -> int:
-        """Return which call a fragment is a piece of: ids count more than indexes.
+        """Return the number of the call that a fragment belongs to: ids take precedence over indexes.
 
-        A name, and what begins an object, where there is a whole one already, are those of another call.
+        A name, or the beginning of an object, after a complete one starts another call.
         """
         index, id_ = fragment.get("index"), fragment.get("id")
         id_ = "" if id_ is None or id_ in _NOTHING else str(id_)
@@ -377,7 +377,7 @@ class ChatReader:
         fields = {key: value for key, value in whole.items() if value not in ("", [], {})}
         if thought:
             same = [key for key in _REASONING if fields.get(key) == thought]
-            # Its details hold the reasoning as well: providers that give them want no other copy.
+            # Its details hold the reasoning as well: providers with such a field need no other copy.
             name = same[0] if same and not fields.get(_DETAILS) else ""
             fields = {key: value for key, value in fields.items() if key not in same}
         if self._content and any(part.get("type") != "text" for part in self._content):
@@ -402,7 +402,7 @@ def _text_of_thinking(part: Object) -> str:
 
 
 class Chat(HttpModel):
-    """A provider that speaks Chat Completions."""
+    """A provider with Chat Completions."""
 
     path = "chat/completions"
     unreadable = ("answered with no Chat Completions stream", "answered with JSON that is no chat completion")

@@ -1,4 +1,4 @@
-"""A provider that speaks one of OpenAI's protocols: its client, and what these protocols have in common."""
+"""HTTP client of providers with OpenAI's protocols, and the common parts of these."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.settings import ModelSettings
 
 Object = dict[str, Any]
-"""JSON as it came: nobody has looked whether it is what it should be."""
+"""JSON that is not validated yet."""
 
 MAX_STREAM = 256 * 1024 * 1024
 """Bytes of one streamed reply; a token takes some hundred."""
@@ -30,8 +30,8 @@ CONNECT_TIMEOUT = 5.0
 """Seconds until a connection to the provider must stand."""
 
 _POOL = httpx2.Limits(max_connections=None, max_keepalive_connections=200, keepalive_expiry=30)
-"""Temporal bounds how many calls there are at once. A handshake takes as long as some replies: connections
-outlive a tool between two calls, but not those that servers close first, after a minute as a rule."""
+"""Temporal limits concurrent calls. A handshake takes as long as some replies: connections outlive a tool
+between two calls, but are closed before the server closes them, usually after a minute."""
 
 
 def make_client(provider: Provider) -> httpx2.AsyncClient:
@@ -42,17 +42,17 @@ def make_client(provider: Provider) -> httpx2.AsyncClient:
     given = {**UNCOMPRESSED, **json_only, **key, **provider.headers}
     return httpx2.AsyncClient(
         base_url=provider.base_url,
-        headers={name.lower(): value for name, value in given.items()},  # the last one of a name stands
+        headers={name.lower(): value for name, value in given.items()},  # the last one of a name counts
         params=dict(provider.query),
         limits=_POOL,
         event_hooks={"response": [bounding(total=MAX_STREAM)]},
-        follow_redirects=False,  # keys in other headers than Authorization would go along
+        follow_redirects=False,  # keys in other headers than Authorization would be forwarded
         mounts=_reached_directly(provider.base_url),
     )
 
 
 def _reached_directly(url: str) -> dict[str, None]:
-    """Return what keeps the proxies of the environment from a server on this machine."""
+    """Return the mount that bypasses the environment's proxies for a server on this machine."""
     address = httpx2.URL(url)
     return {f"all://{address.netloc.decode()}": None} if is_loopback(address.host) else {}
 
@@ -61,18 +61,18 @@ def _reached_directly(url: str) -> dict[str, None]:
 async def posted(
     client: httpx2.AsyncClient, url: httpx2.URL, body: Object, settings: ModelSettings
 ) -> AsyncGenerator[httpx2.Response]:
-    """Send a request, and yield the answer, of which the body is still to come.
+    """Send a request, and yield the response with its body still unread.
 
-    A path in place of `url` would be put behind the client's own, and parsed, for each call.
+    A path in place of `url` would be joined to the client's own, and parsed, for each call.
 
     Raises:
-        HTTPStatusError: it is an error; its body has been read.
+        HTTPStatusError: the response is an error; its body has been read.
     """
     try:
         written = orjson.dumps(body)
     except TypeError:  # integers of more than 64 bits
         written = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
-    # How long a connection may be silent; what tokens have to keep to is not seen from here.
+    # Timeout of a silent connection; the timeouts of tokens are enforced elsewhere.
     longest = max(settings.first_token or SILENCE, settings.between_tokens or SILENCE)
     timeout = httpx2.Timeout(longest.total_seconds(), connect=CONNECT_TIMEOUT)
     headers = settings.extra_headers
@@ -83,17 +83,17 @@ async def posted(
         yield answer
 
 
-# Fields that nobody reads, put together of pieces: texts and lists go on, the rest is replaced.
+# Opaque fields, merged from pieces: texts and lists are extended, other values replaced.
 
 _SINGLE = frozenset(["type", "id", "format", "index", "name", "signature", "data"])
-"""Texts within an item that are whole wherever they stand; all others come in pieces."""
+"""Texts within an item that are complete wherever they occur; all others come in pieces."""
 
 _RUNNING = {"text", "thinking"}
-"""Items that go on with the one before, if that is of the same type."""
+"""Items that continue the one before, if that is of the same type."""
 
 
 def merge(whole: Object, piece: Object, single: frozenset[str] = frozenset()) -> int:
-    """Add a piece; texts of the fields `single` are whole in each piece. Return how many characters came."""
+    """Merge a piece; texts of the fields `single` are complete in each piece. Return the added characters."""
     size = 0
     for name, value in piece.items():
         had = whole.get(name)
@@ -113,9 +113,9 @@ def merge(whole: Object, piece: Object, single: frozenset[str] = frozenset()) ->
 
 
 def extend(whole: list[Any], pieces: Sequence[Any]) -> int:
-    """Add items; one that says by its index or its type that it goes on with another is joined to that.
+    """Append items; one whose index or type matches an earlier item is merged into it.
 
-    Return how many characters came.
+    Return the number of added characters.
     """
     size = 0
     for piece in pieces:
@@ -149,7 +149,7 @@ def _kind(item: Object) -> object:
 
 
 def without_flags(extra: Object) -> Object:
-    """Leave out what is true or false: it says what one piece is, and nothing of the whole."""
+    """Leave out booleans: they describe a single piece, not the whole."""
     return {
         name: without_flags(cast("Object", value)) if isinstance(value, dict) else value
         for name, value in extra.items()
@@ -161,7 +161,7 @@ def without_flags(extra: Object) -> Object:
 
 
 def read_json(text: str) -> Any:  # noqa: ANN401 -- JSON as it came
-    """Return JSON as orjson reads it, in a third of the time; halves of characters, and NaN, it does not."""
+    """Parse JSON with orjson, in a third of the time; lone surrogates, and NaN, with the standard library."""
     try:
         return orjson.loads(text)
     except ValueError:
@@ -169,7 +169,7 @@ def read_json(text: str) -> Any:  # noqa: ANN401 -- JSON as it came
 
 
 def is_object(text: str) -> bool:
-    """Whether a text is a whole JSON object."""
+    """Return True for the text of a complete JSON object."""
     try:
         return text.endswith("}") and isinstance(read_json(text), dict)
     except (ValueError, RecursionError):
@@ -177,18 +177,18 @@ def is_object(text: str) -> bool:
 
 
 _DRAINED_WITHIN = 0.5
-"""Seconds; some servers leave it open."""
+"""Seconds; some servers keep it open."""
 
 DONE = "[DONE]"
-"""The data of the event behind the last one."""
+"""The data of the event after the last one."""
 
 
 async def read_events(body: AsyncIterable[bytes]) -> AsyncGenerator[tuple[str, str]]:
-    """Yield kind and content of server-sent events, however lines end and wherever bytes are cut.
+    """Yield kind and content of server-sent events, for any line ends and chunk boundaries.
 
-    The kind is `error` for events of that name, and for the field that old servers of llama.cpp have, else
-    `data`. Comments and other fields are left out, and a blank line is not waited for at the end of the body;
-    a line that has no end was cut.
+    The kind is `error` for events of that name, and for the field of old servers of llama.cpp, else
+    `data`. Comments and other fields are left out, and the last event needs no blank line; a line
+    without an end was cut.
     """
     data: list[str] = []
     kind = "data"
@@ -230,21 +230,21 @@ async def _whole_lines(body: AsyncIterable[bytes]) -> AsyncGenerator[Sequence[by
 
 
 async def drain(events: AsyncIterable[object]) -> None:
-    """Read what follows on the last event, which is the end of the body: the connection can be used again."""
+    """Read to the end of the body after the last event, so that the connection can be used again."""
     with suppress(TimeoutError, httpx2.TransportError, AnswerTooLargeError):
         async with asyncio.timeout(_DRAINED_WITHIN):
             async for _ in events:
                 pass
 
 
-# What the protocols have in common.
+# Common parts of the protocols.
 
 OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
-"""Fields that providers refuse where no tools are offered."""
+"""Fields that providers reject in requests without tools."""
 
 
 def read_usage(usage: Object, sent: str, written: str) -> Usage | None:
-    """Return the tokens as far as the provider has counted them; `sent` and `written` are its words."""
+    """Return the tokens as counted by the provider; `sent` and `written` are its field names."""
     tokens, replied = _count(usage, f"{sent}_tokens"), _count(usage, f"{written}_tokens")
     if not (tokens or replied):
         return None
@@ -252,7 +252,7 @@ def read_usage(usage: Object, sent: str, written: str) -> Usage | None:
     of_written: Object = usage.get(f"{written}_tokens_details") or {}
     return Usage(
         input_tokens=tokens,
-        # Gemini counts its thoughts in the total alone.
+        # Gemini counts its thoughts only in the total.
         output_tokens=max(replied, _count(usage, "total_tokens") - tokens),
         cached_tokens=_count(of_sent, "cached_tokens") or _count(usage, "prompt_cache_hit_tokens"),
         cache_write_tokens=_count(of_sent, "cache_write_tokens")
@@ -262,18 +262,18 @@ def read_usage(usage: Object, sent: str, written: str) -> Usage | None:
 
 
 def _count(counted: Object, name: str) -> int:
-    """Return how many there are; what is no number is 0: no reply is lost for it."""
+    """Return a count; 0 for an invalid value, so that no reply is lost for it."""
     value = counted.get(name)
     return max(0, int(value)) if isinstance(value, int | float) else 0
 
 
 class HttpModel(Model):
-    """A provider that is asked by one request for each reply."""
+    """A provider with one HTTP request for each reply."""
 
     path: ClassVar[str]
-    """Behind its address."""
+    """Path after its address."""
     unreadable: ClassVar[tuple[str, str]]
-    """What it did that cannot be read: with a stream, and with a whole reply in the place of one."""
+    """Descriptions of an unreadable stream, and of an unreadable complete reply."""
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
@@ -288,7 +288,7 @@ class HttpModel(Model):
                 kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()[:100]
                 pieces = answer.aiter_raw()
                 head = await _head(pieces)
-                # Some gateways give either under the name of the other.
+                # Some gateways send either with the content type of the other.
                 is_whole = head.startswith(b"{") or (kind == _JSON and not _EVENTS.match(head))
                 try:
                     async with aclosing(
@@ -296,7 +296,7 @@ class HttpModel(Model):
                     ) as deltas:
                         async for delta in deltas:
                             yield delta
-                # No JSON, JSON of another shape, or JSON that is nested too deep.
+                # Not JSON, JSON of another shape, or JSON that is nested too deep.
                 except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
                     instead = "" if kind in {"", _JSON, "text/event-stream"} else f", but {kind!r}"
                     problem = f"{self.unreadable[is_whole]}{instead} ({type(error).__name__})"
@@ -313,7 +313,7 @@ class HttpModel(Model):
     def read(
         self, body: AsyncIterable[bytes], failures: Failures, *, is_whole: bool
     ) -> AsyncGenerator[Delta]:
-        """Yield a reply; `is_whole`: it is no stream."""
+        """Yield the deltas of a reply; `is_whole`: it is not a stream."""
 
 
 _JSON = "application/json"
@@ -321,7 +321,7 @@ _EVENTS = re.compile(rb"(data|event|id|retry|error)?:")
 
 
 async def _head(body: AsyncIterable[bytes]) -> bytes:
-    """Return the beginning of a body, without what stands before its first word."""
+    """Return the beginning of a body, without a byte order mark and white space."""
     head = b""
     async for piece in body:
         if head := (head + piece).removeprefix(BOM_UTF8).lstrip():

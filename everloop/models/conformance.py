@@ -1,10 +1,10 @@
-"""What every model has to do, as checks that authors of one run against it; pytest is not needed.
+"""Requirements for every model, as checks that authors of one run against it; pytest is not needed.
 
     @pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.__name__)
     async def test_model(check: Check) -> None:
         await check(MyStage())
 
-`MyStage` lets a fake provider of the author's own play the replies that a check wants.
+`MyStage` lets a fake provider of the author's own play the replies of a check.
 """
 
 import asyncio
@@ -41,20 +41,20 @@ from everloop.workflows.contract.messages import ListedTool, Usage
 from everloop.workflows.contract.settings import ModelSettings
 
 BUSY_FOR = timedelta(seconds=7)
-"""For how long a provider is busy that plays `ModelBusyError`, as it says itself."""
+"""Retry delay that a provider sends with `ModelBusyError`."""
 
 _TIMEOUT = 30
-"""Seconds until a check fails that waits for something."""
+"""Seconds until a waiting check fails."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """A reply that the provider is to give, in its own form.
+    """A reply for the provider to play, in its own form.
 
-    `calls` are names and arguments. `opaque` is a word that the provider wants back with the reply, wherever
-    it puts it; of calls it stands in the first one. `failure`: it fails in this way instead of replying;
-    `ModelBusyError` is over after `BUSY_FOR`. `then`: what follows on the text in the place of the end: the
-    connection is "cut", or it is "silent" until the client leaves.
+    `calls` are names and arguments. `opaque` is a word that the provider requires back with the reply,
+    in a field of its choice; with calls, in the first one. `failure`: it fails in this way instead of
+    replying; `ModelBusyError` is over after `BUSY_FOR`. `then`: what follows the text instead of the
+    end: the connection is "cut", or it is "silent" until the client disconnects.
     """
 
     text: str = ""
@@ -69,9 +69,9 @@ class Played:
 
 
 class ProviderHarness(ABC):
-    """A model whose provider is played. `model` is the name under which it is asked.
+    """A model with a fake provider. `model` is its name in requests.
 
-    `requests` are what the provider got: bodies of HTTP requests, for example.
+    `requests` are those that the provider received: bodies of HTTP requests, for example.
     """
 
     model: str = "test-model"
@@ -81,15 +81,15 @@ class ProviderHarness(ABC):
 
     @abstractmethod
     def playing(self, *replies: Played) -> AbstractAsyncContextManager[Model]:
-        """Return a model whose provider gives these replies, one a request, in pieces."""
+        """Return a model whose provider sends these replies, one per request, in pieces."""
 
     @abstractmethod
     async def wait_until_left(self) -> None:
-        """Return when the provider of a reply that is "silent" has seen that its client left."""
+        """Return when the provider of a "silent" reply has detected the client's disconnection."""
 
 
 class NotConformingError(AssertionError):
-    """The model does not do what every model has to."""
+    """The model misses a requirement."""
 
 
 Check = Callable[[ProviderHarness], Awaitable[None]]
@@ -97,7 +97,7 @@ Check = Callable[[ProviderHarness], Awaitable[None]]
 _Kind = TypeVar("_Kind")
 
 
-def _expect(holds: bool, wanted: str, got: object) -> None:  # noqa: FBT001 -- what is expected
+def _expect(holds: bool, wanted: str, got: object) -> None:  # noqa: FBT001 -- the checked condition
     if not holds:
         raise NotConformingError(f"expected {wanted}, got {got!r}")
 
@@ -161,14 +161,14 @@ def _asked(harness: ProviderHarness, number: int = -1) -> str:
 
 
 async def text_comes_in_pieces(harness: ProviderHarness) -> None:
-    """Clients read along, so no model waits for the whole; characters are never cut."""
+    """Text is streamed without waiting for the whole reply; characters are never cut."""
     deltas = await _ask(harness, Played(text=_TEXT))
     _expect(_text(deltas) == _TEXT, f"the text {_TEXT!r}", _text(deltas))
     _expect(len(_of(deltas, TextDelta)) > 1, "more than one TextDelta", deltas)
 
 
 async def thought_comes_before_the_text(harness: ProviderHarness) -> None:
-    """What a model thinks is no part of its answer, and the deltas keep the order in which it came."""
+    """Reasoning is not part of the answer, and the deltas keep their original order."""
     deltas = await _ask(harness, Played(thought="Let me see.", text="It is."))
     thought = "".join(delta.text for delta in _of(deltas, ThoughtDelta))
     _expect((thought, _text(deltas)) == ("Let me see.", "It is."), "thought and text apart", deltas)
@@ -178,7 +178,7 @@ async def thought_comes_before_the_text(harness: ProviderHarness) -> None:
 
 
 async def parallel_calls_have_numbers(harness: ProviderHarness) -> None:
-    """Calls are counted from 0, whatever the provider calls them."""
+    """Calls are numbered from 0, whatever their ids at the provider."""
     deltas = await _ask(harness, Played(calls=_CALLS), _asking(tools=(_TOOL,)))
     names = [name for name, _ in _calls(deltas)]
     _expect(names == ["look_up", "look_up"], "two calls of look_up", names)
@@ -186,7 +186,7 @@ async def parallel_calls_have_numbers(harness: ProviderHarness) -> None:
 
 
 async def arguments_are_whole(harness: ProviderHarness) -> None:
-    """The pieces of a call, put together, are what the provider sent, also behind a text."""
+    """The joined pieces of a call equal the arguments of the provider, also after a text."""
     deltas = await _ask(harness, Played(text="I look it up.", calls=_CALLS), _asking(tools=(_TOOL,)))
     got = [_without_spaces(arguments) for _, arguments in _calls(deltas)]
     wanted = [_without_spaces(arguments) for _, arguments in _CALLS]
@@ -199,7 +199,7 @@ def _without_spaces(arguments: str) -> str:
 
 
 async def the_end_comes_last(harness: ProviderHarness) -> None:
-    """A reply that is whole says so, once."""
+    """A complete reply ends with `Ended`, once."""
     ended = _end(await _ask(harness, Played(text="It is.")))
     _expect(ended.reason == "stop", "the reason stop", ended)
 
@@ -212,7 +212,7 @@ async def usage_is_counted(harness: ProviderHarness) -> None:
 
 
 async def a_refusal_is_no_answer(harness: ProviderHarness) -> None:
-    """What the model declines with comes as such."""
+    """A refusal is reported as such."""
     deltas = await _ask(harness, Played(refusal="I do not do that."))
     refusal = "".join(delta.text for delta in _of(deltas, RefusalDelta))
     _expect((refusal, _text(deltas)) == ("I do not do that.", ""), "a refusal and no text", deltas)
@@ -220,7 +220,7 @@ async def a_refusal_is_no_answer(harness: ProviderHarness) -> None:
 
 
 async def reasons_come_through(harness: ProviderHarness) -> None:
-    """How a reply ended is known."""
+    """The finish reason is reported."""
     reasons: tuple[EndReason, ...] = ("length", "content_filter")
     for reason in reasons:
         ended = _end(await _ask(harness, Played(text="And then", reason=reason)))
@@ -231,7 +231,7 @@ _FAILURES = (ModelBusyError, ModelDownError, UnreadableReplyError, ModelRefusedE
 
 
 async def failures_are_distinguished(harness: ProviderHarness) -> None:
-    """What is tried again, what ends the task and what makes room differ; none quotes the prompt."""
+    """Retryable, final and too-long failures differ; none quotes the prompt."""
     for kind in _FAILURES:
         error = await _failure(harness, Played(failure=kind))
         _expect(type(error) is kind, kind.__name__, error)
@@ -241,7 +241,7 @@ async def failures_are_distinguished(harness: ProviderHarness) -> None:
 
 
 async def a_cut_is_no_end(harness: ProviderHarness) -> None:
-    """A stream that just stops is a failure, whatever has come by then."""
+    """A stream that ends without its last event is a failure, whatever it contained."""
     error = await _failure(harness, Played(text=_TEXT, then="cut"))
     _expect(isinstance(error, ModelDownError), "ModelDownError", error)
 
@@ -255,7 +255,7 @@ async def _failure(harness: ProviderHarness, played: Played) -> ModelError:
 
 
 async def closing_hangs_up(harness: ProviderHarness) -> None:
-    """A reply that nobody waits for any more is not paid to its end."""
+    """A closed reply disconnects, so that it is not paid to its end."""
     async with harness.playing(Played(text=_TEXT, then="silent")) as model:
         stream = model.stream(_REQUEST, harness.model)
         async with asyncio.timeout(_TIMEOUT):
@@ -265,7 +265,7 @@ async def closing_hangs_up(harness: ProviderHarness) -> None:
 
 
 async def opaque_fields_come_back(harness: ProviderHarness) -> None:
-    """What the provider wants back goes back with the reply, as it was, and is in no delta before the end."""
+    """Opaque fields are sent back with the reply, unchanged, and are in no delta before the end."""
     word = "b3BhcXVl+secret/=="
     async with harness.playing(Played(calls=_CALLS, opaque=word), Played(text="It is.")) as model:
         deltas = await _reply(harness, model, _asking(tools=(_TOOL,)))
@@ -299,7 +299,7 @@ def _as_history(deltas: Sequence[Delta]) -> list[dict[str, JsonValue]]:
 
 
 async def a_schema_is_asked_for(harness: ProviderHarness) -> None:
-    """An answer that has to be data is asked for as such, or the model says that it cannot."""
+    """An output model is enforced, or the model raises that it cannot."""
     schema: dict[str, JsonValue] = {"type": "object", "properties": {"inhabitants": {"type": "integer"}}}
     request = _asking(output=OutputSchema("city", schema))
     try:
@@ -311,7 +311,7 @@ async def a_schema_is_asked_for(harness: ProviderHarness) -> None:
 
 
 async def tools_are_sent_where_offered(harness: ProviderHarness) -> None:
-    """A request has the tools of its own, and those of no earlier one."""
+    """A request has its own tools, and none of an earlier one."""
     async with harness.playing(Played(text="One."), Played(text="Two.")) as model:
         await _reply(harness, model, _asking(tools=(_TOOL,)))
         await _reply(harness, model)
@@ -320,7 +320,7 @@ async def tools_are_sent_where_offered(harness: ProviderHarness) -> None:
 
 
 async def settings_are_sent(harness: ProviderHarness) -> None:
-    """How an agent sets that its model is asked counts; what is not set is left to the provider."""
+    """An agent's model settings are sent; others are left to the provider."""
     async with harness.playing(Played(text="One."), Played(text="Two.")) as model:
         await _reply(harness, model, _asking(settings=ModelSettings(max_tokens=4321)))
         await _reply(harness, model)
@@ -329,7 +329,7 @@ async def settings_are_sent(harness: ProviderHarness) -> None:
 
 
 async def calls_run_side_by_side(harness: ProviderHarness) -> None:
-    """One object serves a process: replies that come at once do not mix."""
+    """One object serves a process: concurrent replies do not mix."""
     async with (
         harness.playing(Played(text=_TEXT), Played(text=_TEXT.upper())) as model,
         aclosing(model.stream(_REQUEST, harness.model)) as first,
@@ -360,4 +360,5 @@ MODEL_CHECKS: tuple[Check, ...] = (
     settings_are_sent,
     calls_run_side_by_side,
 )
-"""A provider that knows no refusals, say, is not held to `a_refusal_is_no_answer`: leave it out."""
+"""All checks. Leave out those that do not apply, such as `a_refusal_is_no_answer` for a provider without
+refusals."""

@@ -1,7 +1,7 @@
-"""What the failures of a provider mean: one table, from what went wrong to what an operator can do.
+"""Explanation of a provider's failures: one table, from the error to an operator's next step.
 
-The text that a provider sends along may repeat the prompt or parts of the key. Messages are therefore made of
-our own words and of codes, and errors are raised without their cause.
+Error texts of a provider may repeat the prompt or parts of the key. Messages are therefore made of our
+own words and of codes, and errors are raised without their cause.
 """
 
 import json
@@ -39,7 +39,7 @@ _TOO_LONG = re.compile(
 _TOO_LONG_FOR_RATE = re.compile(
     r"request too large|tokens must be reduced|reduce your message", re.IGNORECASE
 )
-"""A rate that one request alone is beyond: only a shorter one can pass."""
+"""A single request exceeds the rate limit: only a shorter one can pass."""
 _OUTPUT = re.compile(
     r"response_format|json.?schema|json.?mode|json.?object|text\.format|structured.output", re.IGNORECASE
 )
@@ -48,7 +48,7 @@ _TOLD_IN_TEXT = re.compile(
     r"(?:again|retry) (?:in|after) (?:(\d{1,3}) ?h)?(?:(\d{1,6}) ?m(?!s|il))?(?:(\d{1,6}(?:\.\d+)?) ?(m?s))?",
     re.IGNORECASE,
 )
-"""OpenAI's and Azure's words: 7m12s, 1.5s, 120ms, 20 seconds."""
+"""Retry delays in texts of OpenAI and Azure: 7m12s, 1.5s, 120ms, 20 seconds."""
 _CODE = re.compile(r"[\w.\[\]-]{1,80}")
 _STATUS = re.compile(r"[45]\d\d")
 _UNPAID = {
@@ -60,19 +60,19 @@ _UNPAID = {
 _UNPAID_TEXT = re.compile(r"insufficient.balance|credit balance is too low|余额不足", re.IGNORECASE)
 _KEY = re.compile(r"api.key (is )?(not valid|invalid|expired)|(invalid|incorrect) api.key", re.IGNORECASE)
 _CALL_UNREADABLE = "tool_use_failed"
-"""Groq's word for a call of the model that it could not read, or of a tool that there is not."""
+"""Groq's code for an unreadable call of the model, or a call of an unknown tool."""
 
 _BAD_REQUEST = "found the request wrong ({}): check that the model takes these tools, messages and settings"
 _BAD_TOOL = "does not take the tool {tool!r} ({}): correct its schema, or leave the tool out"
 _TOOL = re.compile(r"(?:function_declarations|tools)(?:\[|\.)(\d{1,4})\b(?!\]?\.function_declarations)")
-"""Where providers say that a tool is wrong: OpenAI tools[2].function, Anthropic tools.2.custom."""
+"""References to an invalid tool: OpenAI tools[2].function, Anthropic tools.2.custom."""
 _BAD_FILE = (
     "does not take a file of the conversation ({}): name in model_takes what the model takes, and send "
     "pictures as PNG, JPEG, GIF or WebP"
 )
 _FILE = re.compile(r"image|picture|audio|file|mime|media.?type", re.IGNORECASE)
 _FILES = {"image_url", "input_audio", "file"}
-"""The types of parts of a message that hold files."""
+"""Types of message parts with files."""
 _REFUSALS: Mapping[int, str] = {
     400: _BAD_REQUEST,
     401: "refused the key ({}): check {key}",
@@ -90,7 +90,7 @@ _OTHER_OUTPUT = "does not take the form that the answer is to have ({})"
 _WAITS: Mapping[int, str] = {
     408: "gave up waiting for the request ({})",
     409: "reported a conflict ({})",
-    424: "failed ({})",  # at what it asks itself: the model of Bedrock, of Hugging Face
+    424: "failed ({})",  # behind it: at the model of Bedrock, of Hugging Face
     425: "wants to be asked later ({})",
     429: "limits the rate of requests ({})",
     498: "has no room for the request ({})",  # Groq's, of its flexible tier
@@ -103,7 +103,7 @@ _BUSY, _TOO_LARGE, _BAD, _UNPROCESSABLE, _DOWN_FROM = 429, 413, 400, 422, 500
 
 @dataclass(frozen=True)
 class _Fault:
-    """What a provider says of an error. `status` is None where there was none."""
+    """An error of a provider. `status` is None without one."""
 
     status: int | None
     codes: tuple[str, ...]
@@ -112,7 +112,7 @@ class _Fault:
 
     @property
     def label(self) -> str:
-        """The status and the provider's own code, as far as there are any."""
+        """The status and the provider's own code, if set."""
         return ", ".join(self.codes[: 2 if self.status else 1]) or "no code"
 
     @property
@@ -135,7 +135,7 @@ class _Fault:
 
 
 class Failures:
-    """Explains the failures of one call: what it asked of which provider decides what they mean."""
+    """Explains the failures of one call, for its request and its provider."""
 
     def __init__(self, provider: Provider, request: ModelRequest, model: str) -> None:
         self._provider = provider
@@ -146,14 +146,14 @@ class Failures:
 
     @contextmanager
     def translated(self) -> Generator[None]:
-        """Raise a `ModelError` for whatever goes wrong at the provider, or on the way to it."""
+        """Raise a `ModelError` for any failure of the provider or the connection."""
         try:
             yield
         except (AnswerTooLargeError, httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self.of_error(error) from None
 
     def of_error(self, error: Exception) -> ModelError:
-        """Return what an error of the client means."""
+        """Return the error for an exception of the client."""
         match error:
             case AnswerTooLargeError():
                 return UnreadableReplyError(f"{self._who} cannot be read: {error}; check {self._address}")
@@ -175,11 +175,11 @@ class Failures:
                 return ModelDownError(f"no connection to {self._who}, or it was lost: {check}")
 
     def of_answer(self, body: object) -> ModelError:
-        """Return what an error object means that came in the place of a reply, or in the middle of it."""
+        """Return the error for an error object in place of a reply, or in the middle of it."""
         return self._explain(_fault_of(None, body, {}))
 
     def unreadable(self, what: str) -> UnreadableReplyError:
-        """Return the error for an answer that is not what it should be."""
+        """Return the error for an unexpected response."""
         return UnreadableReplyError(f"{self._who} {what}: check {self._address}")
 
     def _explain(self, fault: _Fault) -> ModelError:
@@ -212,7 +212,7 @@ class Failures:
         return self._has_files and fault.status in {_BAD, _UNPROCESSABLE} and bool(_FILE.search(fault.text))
 
     def _tool_in(self, fault: _Fault) -> str:
-        """Return the tool whose definition is refused; empty if none is named."""
+        """Return the tool whose definition was rejected; empty if none is named."""
         found = _TOOL.search(fault.text) if fault.status in {_BAD, _UNPROCESSABLE} else None
         number = int(found[1]) if found else len(self._tools)
         return self._tools[number] if number < len(self._tools) else ""
@@ -240,18 +240,18 @@ _MEANT = (
     (re.compile("not_found_"), 404),
     (re.compile("(invalid|unsupported|empty|failed_to_download|image|data_residency)_|.*_policy"), 400),
 )
-"""What codes mean that come without a status, as in streams of the Responses API."""
+"""Meaning of codes without a status, as in streams of the Responses API."""
 
 
 def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _Fault:
-    """Read an error, in whatever shape it comes."""
+    """Read an error in any known format."""
     told = _error_object(body)
     named = [_code(value) for name in ("code", "type", "status") if isinstance(value := told.get(name), str)]
     if status is None:
         numbers = (_code(told.get(name)) for name in ("code", "status_code", "status"))
         status = next((int(number) for number in numbers if _STATUS.fullmatch(number)), None)
         if status is None:
-            # The code first: Anthropic says api_error, of the type invalid_request_error.
+            # The code first: Anthropic sends api_error with the type invalid_request_error.
             first = next(filter(None, named), "")
             status = next((known for what, known in _MEANT if what.match(first)), None)
     own = (code for code in named if code and code != str(status))
@@ -268,14 +268,14 @@ def _has_files(message: Mapping[str, JsonValue]) -> bool:
 
 
 def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """Return why a certificate was refused, if that is what is behind an error of the client."""
+    """Return the certificate error that caused an error of the client, if any."""
     while error and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def error_in(chunk: Mapping[str, Any]) -> object:
-    """Return the error that came in the place of a reply, or in the middle of it; it has several places."""
+    """Return the error in place of a reply, or in the middle of it, from one of several fields."""
     if chunk.get("object") == "error":
         return chunk
     choices: Sequence[Mapping[str, Any]] = chunk.get("choices") or ()
@@ -299,7 +299,7 @@ def _code(value: object) -> str:
 
 
 def _retry_info_delay(told: Mapping[str, Any]) -> timedelta | None:
-    """Return the wait that stands in the error itself (google.rpc.RetryInfo)."""
+    """Return the retry delay in the error object (google.rpc.RetryInfo)."""
     details: object = told.get("details")
     for each in cast("list[object]", details) if isinstance(details, list) else ():
         delay = cast("dict[str, object]", each).get("retryDelay") if isinstance(each, dict) else None
@@ -309,7 +309,7 @@ def _retry_info_delay(told: Mapping[str, Any]) -> timedelta | None:
 
 
 def _delay_in(text: str) -> timedelta | None:
-    """Return the wait that the text of an error tells, where nothing else does."""
+    """Return the retry delay in the text of an error, if no other field has it."""
     found = _TOLD_IN_TEXT.search(text)
     if not found:
         return None

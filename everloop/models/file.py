@@ -1,4 +1,4 @@
-"""The schema of models.toml, and what people read when a file does not fit it."""
+"""The schema of models.toml, and its validation errors for people."""
 
 import datetime as dt
 import re
@@ -24,8 +24,8 @@ class ModelsFileError(StartError):
     """A models.toml cannot be used; the message is one line and shows no value."""
 
 
-# The tables. The defaults of their fields are those of `everloop.models.catalogue`: what is not set is no
-# field of a provider, or of a model.
+# The tables. The defaults of their fields are those of `everloop.models.catalogue`: fields that are not set
+# are not passed to a provider, or to a model.
 
 _CLOSED = ConfigDict(extra="forbid", hide_input_in_errors=True)
 _STRICT = ConfigDict(extra="forbid", hide_input_in_errors=True, frozen=True)
@@ -38,7 +38,7 @@ _TOKENS = 1_000_000
 
 
 def check_address(address: str) -> str:
-    """Return the address of a provider. ValueError: it is none."""
+    """Return the address of a provider. ValueError: it is invalid."""
     if not is_http_url(address):
         raise ValueError("give an address, such as http://gpu:8000/v1")
     return address
@@ -66,7 +66,7 @@ _Kind = Annotated[str, AfterValidator(_check_kind)]
 
 @dataclass(frozen=True, config=_CLOSED)
 class _Settings(ModelSettings):
-    """Times are seconds."""
+    """Model settings, with times in seconds."""
 
     @field_validator("extra_headers")
     @classmethod
@@ -86,7 +86,7 @@ class Price:
     cache_write: _Dollars | None = None
 
     def cost(self, usage: Usage) -> float:
-        """Return what these tokens cost in US dollars."""
+        """Return the cost of these tokens in US dollars."""
         cached, written = usage.cached_tokens, usage.cache_write_tokens
         cost = max(0, usage.input_tokens - cached - written) * self.input + usage.output_tokens * self.output
         cost += cached * (self.input if self.cached_input is None else self.cached_input)
@@ -95,7 +95,7 @@ class Price:
 
 
 class EntryTable(BaseModel):
-    """What may stand of a model, and of all those of a provider."""
+    """Fields of a model, and of all models of a provider."""
 
     model_config = _STRICT
 
@@ -106,7 +106,7 @@ class EntryTable(BaseModel):
 
 
 class ModelTable(EntryTable):
-    """What may stand of a model."""
+    """Fields of a model."""
 
     window: _Count = 1
     price: Price | None = None
@@ -115,7 +115,7 @@ class ModelTable(EntryTable):
 
 
 class ProviderTable(EntryTable):
-    """What may stand of a provider."""
+    """Fields of a provider."""
 
     kind: _Kind = ""
     base_url: _Address = ""
@@ -137,7 +137,7 @@ class ProviderTable(EntryTable):
 
 
 class ModelsFile(BaseModel):
-    """All of it."""
+    """The complete file."""
 
     model_config = _STRICT
 
@@ -153,7 +153,7 @@ _TABLES: Mapping[str, Iterable[str]] = {
     "price": [each.name for each in fields(Price)],
     "settings": [each.name for each in fields(ModelSettings)],
 }
-"""The fields of each table, by the name of the table or of those that it is one of."""
+"""The fields of each table, by the name of the table or of its group."""
 
 
 _UNKNOWN = {"extra_forbidden", "unexpected_keyword_argument"}
@@ -167,14 +167,14 @@ _EXPECTED = {
     "time_delta_parsing": _SECONDS,
     "time_delta_type": _SECONDS,
 }
-"""What to say where pydantic speaks of Python."""
+"""Replacements for Python terms of pydantic."""
 
 
 def read_file(path: Path, text: str) -> ModelsFile:
     """Read a file.
 
     Raises:
-        ModelsFileError: it is no TOML, or a field in it is unknown or wrong.
+        ModelsFileError: it is not TOML, or a field in it is unknown or wrong.
     """
     try:
         return ModelsFile.model_validate(tomllib.loads(text))
@@ -182,7 +182,7 @@ def read_file(path: Path, text: str) -> ModelsFile:
         raise ModelsFileError(f"{path}: no TOML: {error}") from None
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
-        # A misspelt field is also one that is missing: the name says more.
+        # A misspelt field is also a missing one: the error names the misspelt one.
         first = next((each for each in problems if each["type"] in _UNKNOWN), problems[0])
         raise ModelsFileError(f"{path}: {_explain(first)}") from None
 
@@ -199,5 +199,5 @@ def _explain(problem: ErrorDetails) -> str:
 
 
 def meant(near: Sequence[str], known: Sequence[str]) -> str:
-    """Say what may have been meant instead of a name that is unknown."""
+    """Return a suggestion in place of an unknown name."""
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"

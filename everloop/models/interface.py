@@ -1,12 +1,12 @@
-"""What a provider of models is asked, and what it answers. Nothing in here knows of tasks, or loads a client.
+"""Requests to providers of models, and their replies. Nothing in here knows tasks, or loads a client.
 
-ModelError                     what a call came to instead of a reply
-├── ModelBusyError             it works, and wants to be asked later (429)
-├── ModelDownError             it does not work: 5xx, no connection, silence, a cut stream
-├── UnreadableReplyError       what came is no reply
-└── ModelRefusedError          the request, the key or the model is wrong; not tried again
-    ├── PromptTooLongError     it does not fit the context window
-    └── OutputUnsupportedError it does not take `ModelRequest.output` by these means
+ModelError                     a call without a reply
+├── ModelBusyError             rate limit: retry later (429)
+├── ModelDownError             unavailable: 5xx, no connection, silence, a cut stream
+├── UnreadableReplyError       an unreadable reply
+└── ModelRefusedError          the request, the key or the model is wrong; not retried
+    ├── PromptTooLongError     it exceeds the context window
+    └── OutputUnsupportedError it does not support `ModelRequest.output` in this way
 """
 
 from abc import ABC, abstractmethod
@@ -20,15 +20,15 @@ from pydantic import JsonValue
 from everloop.workflows.contract.messages import ListedTool, Usage
 from everloop.workflows.contract.settings import ModelSettings
 
-# What is asked.
+# Requests.
 
 SILENCE = timedelta(minutes=5)
-"""How long a provider may be silent, before its reply and within it, unless settings say otherwise."""
+"""Timeout between tokens, and until the first one, unless settings have another."""
 
 
 @dataclass(frozen=True)
 class OutputSchema:
-    """What the answer has to be: JSON that fits a schema. `by` is how the model is held to it."""
+    """Schema of the answer, which is JSON. `by` is how it is enforced."""
 
     name: str
     schema: Mapping[str, JsonValue]
@@ -37,11 +37,11 @@ class OutputSchema:
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A model call that is about to be made.
+    """A model call.
 
-    `messages` are in the form of Chat Completions, system prompts included; an assistant message, and a call
-    in it, may have `opaque`, see `Opaque`. `tools` are those that the model is offered. `settings` are those
-    of this call; what is not set is as the provider has it.
+    `messages` are in the form of Chat Completions, system prompts included; an assistant message, and a
+    call in it, may have `opaque`, see `Opaque`. `tools` are those offered to the model. `settings` are
+    those of this call; others are the provider's defaults.
     """
 
     model: str
@@ -51,7 +51,7 @@ class ModelRequest:
     output: OutputSchema | None = None
 
 
-# What is answered: deltas, of which `Ended` is the last one.
+# Replies: deltas, of which `Ended` is the last one.
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ThoughtDelta:
 
 @dataclass(frozen=True)
 class RefusalDelta:
-    """A piece of why the model declines."""
+    """A piece of a refusal."""
 
     text: str
 
@@ -82,7 +82,7 @@ class CallDelta:
     """A piece of a tool call.
 
     `call` numbers the calls of the reply from 0, whatever indexes and ids the provider uses. Names and
-    arguments of one number are put together in the order in which they come.
+    arguments of one number are joined in their order of arrival.
     """
 
     call: int
@@ -92,7 +92,7 @@ class CallDelta:
 
 @dataclass(frozen=True)
 class ProviderToolDelta:
-    """What became of a tool that the provider runs itself; subscribers get it as an event."""
+    """Progress of a tool that the provider runs; subscribers get it as an event."""
 
     id: str
     name: str
@@ -101,15 +101,16 @@ class ProviderToolDelta:
 
 
 MAX_OPAQUE = 256 * 1024
-"""Bytes of all that goes back with one reply and that nobody reads; of more than that nothing is kept."""
+"""Maximum bytes of the opaque fields of one reply; if there are more, none of them is stored."""
 
 
 @dataclass(frozen=True)
 class Opaque:
-    """Fields that the provider wants back with this reply, and that nobody else reads.
+    """Fields that the provider requires back with this reply, and that are not read otherwise.
 
-    `fields` are those of the message, `calls` those of its tool calls by their numbers. `reasoning_field` is
-    the name under which the reasoning goes back word for word, instead of a copy of it in `fields`.
+    `fields` are those of the message, `calls` those of its tool calls by their numbers.
+    `reasoning_field` is the name under which the reasoning is sent back unchanged, instead of a copy of
+    it in `fields`.
     """
 
     fields: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
@@ -118,14 +119,14 @@ class Opaque:
 
 
 EndReason = Literal["stop", "length", "content_filter", "refusal", "tool_calls", "malformed"]
-"""Why a reply ended. "length": at the limit of tokens. "malformed": the provider could not read a call."""
+"""How a reply ended. "length": at the limit of tokens. "malformed": the provider could not read a call."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The reply is whole; always the last delta, and never missing: a stream without it was cut.
+    """The reply is complete. It is the last delta of each reply: a stream without it was cut.
 
-    `model` is what the provider says that answered. `usage` None: it did not count.
+    `model` is the name in the provider's reply. `usage` None: it did not count.
     """
 
     reason: EndReason
@@ -139,29 +140,29 @@ Delta = TextDelta | ThoughtDelta | RefusalDelta | CallDelta | ProviderToolDelta 
 
 
 class Model(ABC):
-    """A provider of models. One object serves a process; calls run side by side.
+    """A provider of models. One object serves a process; calls run concurrently.
 
-    It does not try again, and keeps no state of a conversation.
+    It does not retry, and keeps no state of a conversation.
     """
 
     @abstractmethod
     def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
-        """Yield the reply as it comes. `model` is the provider's own name. Closing the generator hangs up.
+        """Yield the reply in pieces. `model` is the provider's own name. Closing the generator disconnects.
 
         Raises:
-            ModelError: see the tree above. Texts are read by operators and clients: they quote neither prompt
+            ModelError: see the tree above. Operators and clients read the texts: they quote neither prompt
                 nor key.
         """
 
-    async def close(self) -> None:  # noqa: B027 -- not every model has something to let go of
-        """Let go of connections; the worker stops."""
+    async def close(self) -> None:  # noqa: B027 -- not every model has connections
+        """Close connections. Called when the worker stops."""
 
 
-# What it raises.
+# Errors.
 
 
 class ModelError(Exception):
-    """What a call came to instead of a reply. `codes` are the provider's words for it, for logs."""
+    """A call without a reply. `codes` are the provider's error codes, for logs."""
 
     def __init__(self, message: str, *, codes: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -169,7 +170,7 @@ class ModelError(Exception):
 
 
 class _AgainError(ModelError):
-    """The same call may go better later. `retry_after` is when, as far as the provider says it."""
+    """A retryable failure. `retry_after` is the provider's delay, if known."""
 
     def __init__(
         self, message: str, *, retry_after: timedelta | None = None, codes: tuple[str, ...] = ()
@@ -179,24 +180,24 @@ class _AgainError(ModelError):
 
 
 class ModelBusyError(_AgainError):
-    """The provider works, and wants to be asked later (429)."""
+    """The provider limits the rate: retry later (429)."""
 
 
 class ModelDownError(_AgainError):
-    """The provider does not work: 5xx, 529, no connection, silence, or a stream that was cut."""
+    """The provider is unavailable: 5xx, 529, no connection, silence, or a stream that was cut."""
 
 
 class UnreadableReplyError(ModelError):
-    """What came is no reply."""
+    """The reply is unreadable."""
 
 
 class ModelRefusedError(ModelError):
-    """The request, the key or the model is wrong; it is not tried again."""
+    """The request, the key or the model is wrong; it is not retried."""
 
 
 class PromptTooLongError(ModelRefusedError):
-    """The prompt does not fit the context window."""
+    """The prompt exceeds the context window."""
 
 
 class OutputUnsupportedError(ModelRefusedError):
-    """The provider does not take `ModelRequest.output` by these means; others are tried."""
+    """The provider does not support `ModelRequest.output` in this way; others are tried."""

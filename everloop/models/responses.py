@@ -1,13 +1,13 @@
 """OpenAI's Responses API: messages in the form of Chat Completions go in, deltas come out.
 
-Nothing is kept at the provider (`store`: false). What it wants back of a reply travels in `Opaque.fields` as
-`items`, in their order: items of reasoning and of its own tools as they came, `{"text": n}` where n
-characters of the answer stand, and `{"call": n}` where the tool call of that number does. No ids of messages
-and calls go back: an item with an id is refused without the reasoning that came with it.
+Nothing is stored at the provider (`store`: false). State of a reply is sent back in `Opaque.fields` as
+`items`, in their order: items of reasoning and of the provider's own tools unchanged, `{"text": n}` for
+n characters of the answer, and `{"call": n}` for the tool call of that number. No ids of messages and
+calls are sent back: an item with an id is rejected without its reasoning item.
 
-Source: the API reference (https://developers.openai.com/api/reference/resources/responses). Read beyond its
-letter: events and fields that nobody knows, ids that change from event to event, no `output_index` and no
-`added` (llama.cpp), items without deltas, and a whole response in the place of a stream.
+Source: the API reference (https://developers.openai.com/api/reference/resources/responses). Also
+supported, beyond it: unknown events and fields, ids that change from event to event, no `output_index`
+and no `added` (llama.cpp), items without deltas, and a complete response instead of a stream.
 """
 
 import json
@@ -43,7 +43,7 @@ from everloop.workflows.contract.settings import TOOL_CHOICES, ModelSettings
 
 
 def responses_body(request: ModelRequest, model: str, provider: Provider) -> Object:
-    """Return the body of a request; `stop` and `seed` have no name in this API."""
+    """Return the body of a request; `stop` and `seed` do not exist in this API."""
     settings, names = request.settings, [tool.name for tool in request.tools]
     tools = [*map(_function, request.tools), *(settings.provider_tools or ())]
     fields: Object = {"store": False, "include": ["reasoning.encrypted_content"]}
@@ -74,7 +74,7 @@ def _fields(settings: ModelSettings, provider: Provider) -> Object:
 
 
 def _both(ours: Any, theirs: Any) -> Any:  # noqa: ANN401 -- JSON
-    """Return what an author adds to a field together with what stands there: `reasoning.summary`, say."""
+    """Return a field merged with an author's additions: `reasoning.summary`, for example."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return {**cast("Object", ours), **cast("Object", theirs)}
     if isinstance(ours, list) and isinstance(theirs, list):
@@ -83,7 +83,7 @@ def _both(ours: Any, theirs: Any) -> Any:  # noqa: ANN401 -- JSON
 
 
 def _function(tool: ListedTool) -> Object:
-    """Return a tool. Not `strict`, which is the default here and takes only a part of JSON schema."""
+    """Return a tool. Not `strict`, which is the default here and accepts only a part of JSON schema."""
     return {"type": "function", **tool.model_dump(), "strict": False}
 
 
@@ -123,7 +123,7 @@ def _part(part: Object) -> Object:
 
 
 def _reply_items(message: Mapping[str, Any]) -> list[Object]:
-    """Return a reply as the items of which it was made, as far as they are still in it."""
+    """Return a reply as its original items, as far as they are still in it."""
     text: str = message.get("content") or ""
     calls = dict(_call_items(message.get("tool_calls") or ()))
     opaque: Object = message.get("opaque") or {}
@@ -144,14 +144,14 @@ def _reply_items(message: Mapping[str, Any]) -> list[Object]:
 
 
 def _call_items(calls: Sequence[Object]) -> Iterator[tuple[int, Object]]:
-    """Yield calls with the numbers that they had in the reply: a plugin may have taken some away."""
+    """Yield calls with their numbers in the reply: a plugin may have removed some."""
     for place, call in enumerate(calls):
         extra: Object = {"call": place, **(call.get("opaque") or {})}
         yield extra.pop("call"), {"type": "function_call", "call_id": call["id"], **call["function"], **extra}
 
 
 def _slices(text: str, lengths: Sequence[int]) -> Iterator[str]:
-    """Yield the text of each message; all as the first one, if the text is not that of the reply any more."""
+    """Yield the text of each message; all as the first one, if the text of the reply was changed."""
     if sum(lengths) != len(text):
         lengths = [len(text), *(0 for _ in lengths[1:])]
     start = 0
@@ -161,7 +161,7 @@ def _slices(text: str, lengths: Sequence[int]) -> Iterator[str]:
 
 
 def _followed(items: Sequence[Object | None]) -> list[Object]:
-    """Return the items that there are; reasoning is refused without the item that followed on it."""
+    """Return the existing items; reasoning is rejected without the item after it."""
     kept: list[Object] = []
     is_followed = False
     for item in reversed(items):
@@ -175,13 +175,13 @@ def _followed(items: Sequence[Object | None]) -> list[Object]:
 # A reply, event by event.
 
 _APART = "\n\n"
-"""Between messages of one reply, and between paragraphs of one thought."""
+"""Separator of messages of one reply, and of paragraphs of one thought."""
 
 _RUN_BY_CLIENTS = frozenset(
     {"apply_patch_call", "computer_call", "custom_tool_call", "local_shell_call", "mcp_approval_request"}
 )
 _MAX_ITEM = 65_536
-"""Characters of an item that goes back, and that subscribers get; images that the provider made have more."""
+"""Maximum characters of an item that is sent back and published; images of the provider exceed it."""
 
 _OF_CALLS = frozenset({"type", "id", "call_id", "name", "arguments", "status"})
 _NO_DETAIL = frozenset({"type", "id", "status", "encrypted_content"})
@@ -193,20 +193,20 @@ _WRITES = {
     "response.reasoning_text.delta": "reasoning",
     "response.function_call_arguments.delta": "function_call",
 }
-"""Events with a piece of a text, and the items that they write."""
+"""Events with a piece of a text, and the types of their items."""
 
 _WHOLES = {
     "response.output_text.done": ("message", "text"),
     "response.function_call_arguments.done": ("function_call", "arguments"),
 }
-"""Events with a whole text, the items that it is of, and its field."""
+"""Events with a complete text, the types of their items, and its field."""
 
 _REASONS: Mapping[str, EndReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
 @dataclass
 class _Item:
-    """An item of the reply; `id` is the first that it had, `whole` what it is once it is done."""
+    """An item of the reply; `id` is its first id, `whole` the complete item once it is done."""
 
     type: str
     id: str
@@ -217,11 +217,11 @@ class _Item:
 
     @property
     def is_tool(self) -> bool:
-        """Whether it is a call of a tool that the provider runs itself."""
+        """Return True for a call of a tool that the provider runs."""
         return self.call is None and self.type.endswith(("_call", "mcp_list_tools"))
 
     def place(self) -> Object | None:
-        """Return what stands for it among the items that go back, None if nothing does."""
+        """Return the entry for it among the items to send back, None without one."""
         if self.type == "message":
             phase = {"phase": self.whole["phase"]} if self.whole.get("phase") else {}
             return {"text": sum(map(len, self.written)), **phase} if self.written else None
@@ -233,12 +233,12 @@ class _Item:
         return self.whole if self.whole and _is_small(self.whole) else None
 
     def extras(self) -> Object:
-        """Return what goes back with a call: its number, and what nobody here knows, such as a namespace."""
+        """Return the fields to send back with a call: its number, and unknown ones, such as a namespace."""
         extras = {name: value for name, value in self.whole.items() if name not in _OF_CALLS}
         return {"call": self.call, **extras}
 
     def tool_delta(self, *, has_ended: bool = True) -> ProviderToolDelta:
-        """Return what became of a tool of the provider; one without an end has failed."""
+        """Return the progress of a tool of the provider; without an end it has failed."""
         name, whole = self.type.removesuffix("_call"), self.whole
         if not has_ended:
             return ProviderToolDelta(self.id, name, "started")
@@ -253,7 +253,7 @@ def _is_small(item: Object) -> bool:
 
 
 class _Reader:
-    """Makes deltas of the events of a reply."""
+    """Converts the events of a reply to deltas."""
 
     def __init__(self) -> None:
         self._items: list[_Item] = []
@@ -267,7 +267,7 @@ class _Reader:
         }
 
     def read(self, event: Object) -> Iterator[Delta]:
-        """Yield what an event adds; one that nobody knows adds nothing."""
+        """Yield the deltas of an event; an unknown one has none."""
         kind: str = event["type"]
         if kind in _WRITES:
             if event["delta"]:
@@ -277,7 +277,7 @@ class _Reader:
         elif kind == "response.reasoning_summary_part.added":
             item = self._item(event, "reasoning")
             yield from [self._say(item, _APART)] if item.written else ()
-        elif kind == "keepalive":  # it thinks unseen, for minutes: it is not silent
+        elif kind == "keepalive":  # hidden reasoning, for minutes: not a silent connection
             yield from (ThoughtDelta("", item.id) for item in self._items[-1:] if item.type == "reasoning")
         elif kind in {"response.completed", "response.incomplete"}:
             yield from self._end(event["response"])
@@ -292,10 +292,10 @@ class _Reader:
             yield item.tool_delta(has_ended=False)
 
     def _add(self, event: Object, type_: str, id_: str | None) -> _Item:
-        """Take note of an item; events without an index belong to the newest.
+        """Add an item; events without an index belong to the newest.
 
         Raises:
-            ModelRefusedError: it is a call that nobody here can answer.
+            ModelRefusedError: it is a call that cannot be answered here.
         """
         if type_ in _RUN_BY_CLIENTS:
             raise ModelRefusedError(
@@ -310,7 +310,7 @@ class _Reader:
         return item
 
     def _item(self, event: Object, type_: str, id_: str | None = None) -> _Item:
-        """Return the item of an event; its ids may be others each time, and it may not have begun."""
+        """Return the item of an event; its id may change, and the item may be missing."""
         item = self._item_at.get(event.get("output_index"))
         is_it = item is not None and item.type == type_ and not item.whole
         return item if item and is_it else self._add(event, type_, id_ or event.get("item_id"))
@@ -328,14 +328,14 @@ class _Reader:
         return RefusalDelta(text) if kind == _REFUSAL else TextDelta(text)
 
     def _say_whole(self, event: Object) -> Iterator[Delta]:
-        """Take a text of which no piece has come; SGLang's router does not finish the item behind it."""
+        """Yield a text without earlier pieces; SGLang's router does not finish its item."""
         type_, name = _WHOLES[event["type"]]
         item = self._item_at.get(event.get("output_index"))
         if item and item.type == type_ and not (item.written or item.whole) and event.get(name):
             yield self._say(item, event[name])
 
     def _finish(self, event: Object) -> Iterator[Delta]:
-        """Take an item that is done, and what of it has not come before."""
+        """Yield the missing rest of a finished item."""
         found = event["item"]
         item = self._item(event, found["type"], found.get("id"))
         item.whole = found
@@ -360,11 +360,11 @@ class _Reader:
     def _reason(self, response: Object) -> EndReason:
         if response.get("status") == "incomplete":
             details: Object = response.get("incomplete_details") or {}
-            return _REASONS.get(details.get("reason") or "", "length")  # it is no whole reply in any case
+            return _REASONS.get(details.get("reason") or "", "length")  # the reply is incomplete in any case
         return "tool_calls" if self._calls else "refusal" if self._has_refused else "stop"
 
     def _opaque(self) -> Opaque:
-        """Return what goes back; no items if there is reasoning without its encrypted content (404)."""
+        """Return the opaque fields; no items if reasoning lacks its encrypted content (404)."""
         items = _followed([item.place() for item in self._items])
         calls = {item.call: item.extras() for item in self._items if item.call is not None}
         lacks = any(item.type == "reasoning" and not item.place() for item in self._items)
@@ -374,7 +374,7 @@ class _Reader:
 
 
 def _texts(item: Object) -> Iterator[tuple[str, str]]:
-    """Yield the texts of an item that is done, each with the event that it would have come by."""
+    """Yield the texts of a finished item, each with the event of its kind."""
     if item["type"] == "function_call":
         yield item["arguments"], ""
     elif item["type"] == "reasoning":
@@ -388,7 +388,7 @@ _NO_STREAM = "gave an answer that is no Responses stream"
 
 
 class Responses(HttpModel):
-    """A provider that speaks the Responses API."""
+    """A provider with the Responses API."""
 
     path = "responses"
     unreadable = (_NO_STREAM, _NO_STREAM)
@@ -405,12 +405,12 @@ class Responses(HttpModel):
 async def _events(body: AsyncIterable[bytes]) -> AsyncGenerator[Object]:
     async with aclosing(read_events(body)) as lines:
         async for _, data in lines:
-            if not data.startswith(DONE):  # with which some gateways end all their streams
+            if not data.startswith(DONE):  # the end of all streams of some gateways
                 yield read_json(data)
 
 
 async def _whole(body: AsyncIterable[bytes]) -> AsyncGenerator[Object]:
-    """Yield a response that was not streamed as if it were the last event of one."""
+    """Yield a response that was not streamed like the last event of a stream."""
     response = json.loads(b"".join([piece async for piece in body]))
     is_error = isinstance(response.get("error"), dict)
     yield response if is_error else {"type": f"response.{response['status']}", "response": response}
@@ -425,6 +425,6 @@ async def _read(events: AsyncGenerator[Object], failures: Failures) -> AsyncGene
                 raise failures.of_answer(error or event)
             for delta in reader.read(event):
                 yield delta
-                if isinstance(delta, Ended):  # what may follow is of no use, or silence
+                if isinstance(delta, Ended):  # later events are useless, or never come
                     return
     raise ModelDownError("the stream ended before the reply was finished")
