@@ -1,4 +1,4 @@
-"""An agent: the definition a user writes."""
+"""Definition of an agent by its author."""
 
 import dataclasses
 import hashlib
@@ -30,33 +30,33 @@ from everloop.workflows.contract.tasks import AgentSpec
 
 Texts = Annotated[Sequence[str], Field(description="a list of texts")]
 
-# What an agent says that it can do (A2A 1.0 §4.4.5, AgentSkill).
+# Capabilities of an agent (A2A 1.0 §4.4.5, AgentSkill).
 
 
 @definition
 class Skill:
-    """One thing that an agent can do, for people and programs that look for agents by their cards."""
+    """A capability of an agent, for people and programs that search agents by their cards."""
 
     id: str
     name: str
     description: str
     tags: Texts = ()
     examples: Texts = ()
-    """Prompts."""
+    """Example prompts."""
     input_modes: Texts = ()
-    """Media types; none: those of the agent."""
+    """Media types; empty: those of the agent."""
     output_modes: Texts = ()
 
 
-# Agents without a language model: a function of what was said.
+# Agents without a language model: a function of the messages.
 
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """What the agent is to reply to.
+    """Input of a responder.
 
-    `messages` are all that stand in the transcript, oldest first. `decides`: the reply is to say whether
-    there is to be a task at all (agents with `routing="auto"`): a text is the answer, a call of `create_task`
+    `messages` are all messages of the transcript, oldest first. `decides`: the reply decides whether
+    there is a task at all (agents with `routing="auto"`): a text is the answer, a call of `create_task`
     makes a task.
     """
 
@@ -65,12 +65,12 @@ class Turn:
 
 
 Responder = Callable[[Turn], Awaitable[AssistantMessage]]
-"""Replies in place of a model: with a text, or with calls of the agent's tools. It may be called again for
+"""Replies instead of a model: with a text, or with calls of the agent's tools. It may be called again for
 the same turn after a crash; the reply that was stored first counts."""
 
 
 AgentApproval = bool | Callable[[str, Mapping[str, Any]], bool]
-"""Whether a call needs an approval: always, never, or what a function says of tool name and arguments."""
+"""Whether a call needs an approval: always, never, or by a function of tool name and arguments."""
 
 
 def _check_responder(responder: Responder) -> Responder:
@@ -94,17 +94,17 @@ def _check_output(output: object) -> object:
 
 ModelName = Annotated[str, Field(min_length=1)]
 
-Output = TypeVar(  # noqa: PLC0105 -- it stands in the signatures of authors
+Output = TypeVar(  # noqa: PLC0105 -- authors use it in signatures
     "Output", bound=BaseModel, default=Any, covariant=True
 )
-"""Of what the answers are: a pydantic model, if the agent has one."""
+"""Type of the answers: a pydantic model, if the agent has one."""
 
 
 @definition
 class Agent(Generic[Output]):
-    """What an agent is called, which model it asks, and what it can do.
+    """An agent: its name, its models, and its tools.
 
-    `Agent[Report]` is one whose answers are a pydantic model, `Report`.
+    `Agent[Report]` answers with a pydantic model, `Report`.
 
     >>> from everloop import Agent, prompt, tools
     >>> def temperature(city: str) -> str:
@@ -131,55 +131,55 @@ class Agent(Generic[Output]):
     plugins: Annotated[Sequence[InstanceOf[Plugin]], BeforeValidator(check_plugins)] = ()
     limits: Limits = Field(default_factory=Limits)
     parallel_tools: Count = 5
-    """How many tools of a task run at once."""
+    """Concurrency limit of a task's tools."""
     deduplicate: bool = True
     """False makes every SendMessage a new task, even one with a repeated messageId."""
     models: Annotated[Sequence[ModelName], Field(description="a list of names of models")] = ()
-    """In place of `model`: the first is asked, the others are fallbacks where it cannot answer."""
+    """Instead of `model`: the first is called, the others are fallbacks if it cannot answer."""
     on_model_failure: Literal["fail", "wait"] = "fail"
-    """What becomes of the task if none of them can: it fails, or waits for an operator's `resume`."""
+    """If none of them can answer: the task fails, or waits for an operator's `resume`."""
     compaction: Compaction = Field(default_factory=Compaction)
-    """How room is made when a prompt gets too long."""
+    """Compaction of a prompt that gets too long."""
     needs_approval: Policy[AgentApproval] = False
-    """Whether people are asked before a tool of this agent runs, whatever the tool itself says."""
+    """Whether a tool of this agent needs an approval, in addition to the tool's own setting."""
     ensure_artifact: bool = False
-    """A task does not end without an artifact; the model is made to write one."""
+    """A task does not end without an artifact; the model has to write one."""
     model_takes: Annotated[
         Sequence[Annotated[str, Field(pattern="/")]],
         Field(description="a list of media types, such as 'image/*'"),
     ] = ("image/*", "application/pdf")
-    """Media types of files that the model is given as they are, `*` for any; of other files it gets the text,
-    or a line that describes them."""
+    """Media types of files that the model gets unchanged, `*` for any; of other files it gets the text, or
+    a line that describes them."""
     skills: Sequence[Skill] = ()
-    """For agent cards; default: the agent as its own one."""
+    """For agent cards; default: the agent as a single skill."""
     input_modes: Texts = ()
-    """Media types that clients may send (default: text, JSON, and any file); a message that brings others is
+    """Media types that clients may send (default: text, JSON, and any file); a message with others is
     refused."""
     output_modes: Texts = ()
     """Media types that clients may get; a message that accepts none of them is refused."""
     version: str = ""
-    """That of the definition (default on cards: Everloop's). A task ends with the version that it began with,
+    """Version of the definition (default on cards: Everloop's). A task ends with the version of its start,
     as long as the worker has that one too."""
     routing: Literal["task", "auto"] = "task"
-    """With "auto" the first model call decides, by calling `create_task` or not, whether a message becomes a
-    task, or is answered at once by a message; such an agent remembers the messages of its context."""
+    """With "auto" the first model call decides, by calling `create_task` or not, whether a message becomes
+    a task, or is answered at once by a message; such an agent remembers the messages of its context."""
     respond: Annotated[
         Annotated[Responder, AfterValidator(_check_responder)] | None, Field(description="an async function")
     ] = None
-    """What replies in place of a language model."""
+    """Replies instead of a language model."""
     memory: Memory | None = Field(default_factory=Memory)
-    """What a task recalls of its context; None: nothing, and nothing is kept."""
+    """Recall of earlier tasks of the context; None: nothing is recalled or stored."""
     output: Annotated[type[Output] | None, PlainValidator(_check_output)] = None
-    """A pydantic model that makes the answer data which fits it."""
+    """A pydantic model that the answer has to match, as data."""
     task_queue: TaskQueue | None = None
-    """Where calls of its models, tools and plugins wait, for workers that serve this queue
-    (`everloop worker --queues`); default: with those of all agents."""
+    """Queue of its model, tool and plugin calls, for workers that serve this queue (`everloop worker
+    --queues`); default: that of all agents."""
     priority: Annotated[int | None, Field(ge=1, le=5, description="a whole number, 1 (first) to 5")] = None
-    """Whose tasks go first where work waits, 1 (first) to 5 (default 3, Temporal's)."""
+    """Priority of its tasks where work waits, 1 (first) to 5 (default 3, Temporal's)."""
     settings: ModelSettings = Field(default_factory=ModelSettings)
-    """How its models are asked, and how long they are waited for."""
+    """Parameters and timeouts of its model calls."""
     max_result: Bytes = 65_536
-    """How much of the result of a tool the model reads at once; the rest it may read on."""
+    """Bytes of a tool's result that the model gets at once; it may read the rest in pages."""
 
     def __post_init__(self) -> None:
         problem = self._problem() or _problem_of_output(self)
@@ -190,7 +190,7 @@ class Agent(Generic[Output]):
 
     @property
     def place(self) -> str:
-        """The file and line in which it is defined, for people: what is wrong with it is told with these."""
+        """File and line of the definition, for error messages."""
         file, line = self.__dict__["_defined_at"]
         return f"{display_path(Path(file))}:{line}"
 
@@ -207,17 +207,17 @@ class Agent(Generic[Output]):
 
     @cached_property
     def ordered_plugins(self) -> tuple[Plugin, ...]:
-        """The plugins in the order in which they are asked: by priority, then as they are listed."""
+        """The plugins in their order of calls: by priority, then as listed."""
         return tuple(sorted(self.plugins, key=lambda plugin: plugin.priority))
 
     @cached_property
     def hooks(self) -> tuple[str, ...]:
-        """The names of the hooks that any plugin has."""
+        """The names of all hooks of the plugins."""
         return tuple(hook for hook in HOOKS if any(plugin.overrides(hook) for plugin in self.plugins))
 
     @cached_property
     def offered_tools(self) -> tuple[ListedTool, ...]:
-        """What the model reads of its tools."""
+        """The tools as described to the model."""
         return tuple(map(listed, self.tools.values()))
 
     @cached_property
@@ -227,7 +227,7 @@ class Agent(Generic[Output]):
 
     @cached_property
     def digest(self) -> str:
-        """Tells definitions apart that have no version: of texts, tools and limits, not of their code."""
+        """Distinguishes definitions without a version: by texts, tools and limits, not by their code."""
         prompts = [
             prompt.text if isinstance(prompt.text, str) else "" for p in self.plugins for prompt in p.prompts
         ]
@@ -242,15 +242,15 @@ class Agent(Generic[Output]):
         return {tool.name: tool for plugin in self.plugins for tool in plugin.tools}
 
     def may_ask(self, tool: Tool) -> bool:
-        """Whether people may be asked before the tool runs, as far as the definition says."""
+        """Return True if the definition allows questions to people before the tool runs."""
         return (
-            bool(self.needs_approval or tool.needs_approval)  # a function may say either
+            bool(self.needs_approval or tool.needs_approval)  # a function may return either
             or any(plugin.may_ask(tool.name) for plugin in self.plugins)
         )
 
     @cached_property
     def asks_model(self) -> bool:
-        """Whether any of its work asks a language model: replies, summaries of its memory, its narrator."""
+        """Whether it calls a language model: for replies, summaries of its memory, or its narrator."""
         sums_up = self.memory is not None and self.memory.strategy != "window"
         narrates = any(plugin.narrator for plugin in self.plugins)
         return self.respond is None or sums_up or narrates or self.compaction.strategy == "summary"
@@ -263,7 +263,7 @@ class Agent(Generic[Output]):
 
     @cached_property
     def artifact_tool(self) -> str | None:
-        """The name of the tool that makes an artifact, if a plugin brings one."""
+        """The name of the tool that makes an artifact, if a plugin has one."""
         return next((plugin.artifact_tool for plugin in self.plugins if plugin.artifact_tool), None)
 
     @cached_property
@@ -305,11 +305,11 @@ class Agent(Generic[Output]):
 
 
 _DEFINERS = ("everloop.agents.", "pydantic.", "dataclasses")
-"""Modules that stand between an agent and whoever defines it."""
+"""Modules between an agent and the code that defines it."""
 
 
 def _caller() -> tuple[str, int]:
-    """Return the file and line of whoever defines an agent."""
+    """Return the file and line of the code that defines an agent."""
     frame = inspect.currentframe()
     while frame and f"{frame.f_globals.get('__name__', '')}.".startswith(_DEFINERS):
         frame = frame.f_back
@@ -317,7 +317,7 @@ def _caller() -> tuple[str, int]:
 
 
 def _problem_of_output(agent: Agent) -> str:
-    """Return what is wrong with the shape of an agent's answers; empty if nothing is."""
+    """Return the error of an agent's output model; empty if it is valid."""
     if agent.output is None:
         return ""
     if agent.output is BaseModel:
@@ -331,7 +331,7 @@ def _problem_of_output(agent: Agent) -> str:
 
 
 def _problem_of_names(agent: Agent) -> str:
-    """Return what is wrong with the names of its tools and plugins; empty if nothing is."""
+    """Return the error in names of tools and plugins; empty if they are valid."""
     if CREATE_TASK in agent.tools:
         return f"a tool cannot be called {CREATE_TASK!r}: with that one the model asks for a task"
     if taken := next((name for name in BUILT_IN_TOOLS if name in agent.tools), ""):
@@ -344,7 +344,7 @@ def _problem_of_names(agent: Agent) -> str:
 
 
 def _problem_of_tools(agent: Agent) -> str:
-    """Return what is wrong with what tools are to do for each other, and with which is to be called."""
+    """Return the error in tools' references to each other; empty if they are valid."""
     for name, tool in agent.tools.items():
         if tool.fallback and tool.fallback not in agent.tools:
             known = ", ".join(agent.tools)

@@ -1,4 +1,4 @@
-"""What a model writes into an artifact, whole and while it still writes the arguments of its call."""
+"""Drafts of artifacts, from complete or partial arguments of a model's call."""
 
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
@@ -41,14 +41,14 @@ class WrittenPart(BaseModel):
 
     @property
     def part(self) -> Part:
-        """The part as the artifact store takes it."""
+        """The part in the form of the artifact store."""
         media_type, filename = self.media_type, self.filename
         match self._content:
             case "text":
                 return TextPart(text=self.text or "", media_type=media_type, filename=filename)
             case "data":
                 return DataPart(data=self.data, media_type=media_type, filename=filename)
-            case _:  # one of which the model says no type is just bytes
+            case _:  # without a type it is just bytes
                 media_type, raw = media_type or "application/octet-stream", self.raw or ""
                 size = _size_of(raw) if raw else None
                 url = self.url or ""
@@ -56,7 +56,7 @@ class WrittenPart(BaseModel):
 
     @property
     def _content(self) -> str:
-        """The field that holds the content: models like to send the others too, empty."""
+        """The field with the content: models often send the others too, empty."""
         given = [name for name in ("text", "data", "raw", "url") if name in self.model_fields_set]
         filled = [name for name in given if getattr(self, name) not in (None, "")]
         if len(filled) > 1:
@@ -75,7 +75,7 @@ def _size_of(content: str) -> int:
 
 @dataclass(frozen=True)
 class _Read:
-    """Arguments without, and with, the string that is still being written; they are the same when whole."""
+    """Arguments without, and with, the unfinished string; they are the same when complete."""
 
     known: Values
     open: Values
@@ -84,10 +84,10 @@ class _Read:
 
 @dataclass(frozen=True)
 class ArtifactDraft:
-    """The artifact as a call leaves it, as far as its arguments are written.
+    """The artifact after a call, from the arguments received until now.
 
-    `extends`: the parts are put behind those that the artifact has. `parts` is None where the content cannot
-    be shown before the call has run: it is a file, or it changes what stands there already.
+    `extends`: the parts are appended to those of the artifact. `parts` is None if the content cannot be
+    shown before the call has run: it is a file, or it changes existing content.
     """
 
     artifact_id: str
@@ -98,7 +98,7 @@ class ArtifactDraft:
 
 
 DraftReader = Callable[[str], ArtifactDraft | None]
-"""Reads the arguments of a call, as far as they are written; None while nobody knows what it does."""
+"""Reads the arguments of a call, complete or partial; None until the draft can be determined."""
 
 
 def read_update(written: str) -> ArtifactDraft | None:
@@ -125,30 +125,30 @@ def read_text_append(written: str) -> ArtifactDraft | None:
 
 
 def read_data_append(written: str) -> ArtifactDraft | None:
-    """Read a call of `append_artifact_data`; data are shown when they are whole."""
+    """Read a call of `append_artifact_data`; data are shown when they are complete."""
     read = _read(written)
     return _draft(read.known, (DataPart(data=read.known.get("data")),) if read.is_whole else (), extends=True)
 
 
 def read_claim(written: str) -> ArtifactDraft | None:
-    """Read a call that changes an artifact in a way that is shown when it has run."""
+    """Read a call whose change of an artifact is shown after it has run."""
     return _draft(_read(written).known, None, extends=True)
 
 
 def _draft(known: Values, parts: tuple[Part, ...] | None, *, extends: bool = False) -> ArtifactDraft | None:
-    """Return what these arguments do to an artifact; None while nobody knows to which."""
+    """Return the draft of these arguments; None until they have the id of the artifact."""
     if not (artifact_id := _text(known, "artifact_id", "artifactId")):
         return None
     return ArtifactDraft(artifact_id, _text(known, "name"), _text(known, "description"), parts, extends)
 
 
 def text_parts(content: str, media_type: str = "") -> tuple[Part, ...]:
-    """Return the part that holds a text; none where nothing is said of it."""
+    """Return the part of a text; empty without content."""
     return (TextPart(text=content, media_type=media_type),) if content or media_type else ()
 
 
 def _parts(known: JsonValue, open_: JsonValue, *, is_whole: bool) -> tuple[Part, ...] | None:
-    """Return the parts as far as they are written; of the last one only a text is read before its end."""
+    """Return the parts received until now; of an unfinished last part only a text is read."""
     if not isinstance(known, list) or not isinstance(open_, list):
         return ()
     written = [_fields(part) for part in open_]
@@ -161,7 +161,7 @@ def _parts(known: JsonValue, open_: JsonValue, *, is_whole: bool) -> tuple[Part,
 
 
 def _to_show(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Leave out parts whose names the store will refuse: nobody gets to see those."""
+    """Leave out parts with names that the store will reject: they are never shown."""
     return tuple(p for p in parts if not (media_type_problem(p.media_type) or filename_problem(p.filename)))
 
 
@@ -189,7 +189,7 @@ def _read(written: str) -> _Read:
 def _partial(written: str, strings: Literal[True, "trailing-strings"]) -> Values:
     try:
         return _fields(from_json(written, allow_partial=strings))
-    except ValueError:  # not begun yet, or no JSON
+    except ValueError:  # not begun yet, or not JSON
         return {}
 
 

@@ -1,4 +1,4 @@
-"""The tools with which a model writes artifacts."""
+"""Tools for models to write artifacts."""
 
 import codecs
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -30,14 +30,14 @@ from everloop.workflows.contract.messages import DataPart, TextPart, join_texts
 from everloop.workflows.contract.names import RESULT_PREFIX, result_artifact
 from everloop.workflows.contract.parts import TEXT_BEGINNING, encoding_of, is_text
 
-# The content of artifacts as a model reads it: page by page.
+# Content of artifacts for models, page by page.
 
 PAGE = 50_000
 """Characters."""
 
 
 _PAGE_BYTES = 4 * PAGE
-"""More than a page takes in UTF-8."""
+"""More than the size of a page in UTF-8."""
 
 _SMALLEST_PAGE = 1_000
 """Bytes."""
@@ -62,7 +62,7 @@ async def read_page(texts: AsyncIterator[str], start: int, most: int = _PAGE_BYT
 
 
 async def _content(artifacts: ToolArtifacts, artifact: StoredArtifact) -> AsyncIterator[str]:
-    """Yield all that can be read; a heading tells several parts apart."""
+    """Yield all readable content; headings separate several parts."""
     for part in artifact.parts:
         if len(artifact.parts) > 1:
             yield f"[part {part.index}]\n" if part.index == 0 else f"\n\n[part {part.index}]\n"
@@ -75,7 +75,7 @@ async def _content(artifacts: ToolArtifacts, artifact: StoredArtifact) -> AsyncI
 
 
 async def _file_texts(pieces: AsyncIterator[bytes], part: ArtifactPart) -> AsyncIterator[str]:
-    """Yield the text of a file, in the encoding that its type or its beginning tells."""
+    """Yield the text of a file, in the encoding of its type or its beginning."""
     beginning = b""
     async for piece in pieces:
         beginning += piece
@@ -104,7 +104,7 @@ def _description(part: ArtifactPart) -> str:
     return f"[{name}{part.media_type}, {part.size} bytes: no text]"
 
 
-# The arguments of the tools that write artifacts, as a model reads and writes them.
+# Arguments of the tools that write artifacts, as models read and write them.
 
 
 def _unreserved(artifact_id: str) -> str:
@@ -143,10 +143,10 @@ class WrittenArtifact(BaseModel):
 
 
 LISTED = 100
-"""How many artifacts `list_artifacts` names, the newest of the context."""
+"""Maximum number of artifacts in `list_artifacts`, the newest of the context."""
 
 _TIMEOUT = timedelta(minutes=5)
-"""How long a call waits for a store that is away."""
+"""Time that a call waits for an unavailable store."""
 
 
 def artifacts(style: Literal["update", "granular"] = "update") -> Plugin:
@@ -195,7 +195,7 @@ async def _artifact_update(
     )
 
 
-async def _create_artifact(  # noqa: PLR0913 -- what an artifact is made of, each by its name
+async def _create_artifact(  # noqa: PLR0913 -- fields of an artifact, each by its name
     artifact_id: ArtifactId,
     name: Annotated[str, Field(description="Name for people.")],
     context: ToolContext,
@@ -269,13 +269,13 @@ async def _get_artifact(
     context: ToolContext,
     start: Annotated[int, Field(ge=0, description="Character from which on to read.")] = 0,
 ) -> str:
-    """Read an artifact: at most 50,000 characters at once. What is no text is only described."""
+    """Read an artifact: at most 50,000 characters at once. Other content than text is only described."""
     artifact = await context.artifacts.get(artifact_id)
     return f"{_summary(artifact)}\n{await read_page(_content(context.artifacts, artifact), start)}"
 
 
 def _summary(artifact: StoredArtifact) -> str:
-    """Say in one line what an artifact is and where it stands."""
+    """Return one line about an artifact and its status."""
     parts, size = len(artifact.parts), sum(part.size for part in artifact.parts)
     counted = f"{parts} part" if parts == 1 else f"{parts} parts"
     facts = [f"version {artifact.version}", artifact.status.value, counted, f"{size} bytes"]
@@ -293,7 +293,7 @@ def _offer(function: Callable[..., Coroutine[None, None, str]], draft_of: DraftR
 
 
 _LIST = _offer(_list_artifacts)
-_GET = replace(_offer(_get_artifact), max_result=2 * _PAGE_BYTES)  # a page is given whole
+_GET = replace(_offer(_get_artifact), max_result=2 * _PAGE_BYTES)  # a page is returned complete
 _STYLES: dict[str, tuple[Tool, ...]] = {
     "update": (_offer(_artifact_update, read_update), _LIST, _GET),
     "granular": (
@@ -308,14 +308,14 @@ _STYLES: dict[str, tuple[Tool, ...]] = {
 """The tools of each style; the first one makes an artifact."""
 
 
-# The tools that every agent has where there is something to read on: `BUILT_IN_TOOLS`.
+# Built-in tools for reading on: `BUILT_IN_TOOLS`.
 
 _Start = Annotated[int, Field(ge=0, description="Character from which on to read.")]
 
 
 @lru_cache
 def reading_tools(most: int) -> Mapping[str, Tool]:
-    """Return the tools that read on, in pages of at most so many bytes (but 1,000 at least)."""
+    """Return the tools that read on, in pages with this limit of bytes (at least 1,000)."""
     most = max(most, _SMALLEST_PAGE)
 
     async def read_result(

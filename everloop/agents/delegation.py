@@ -15,7 +15,7 @@ class Delegation(Plugin):
     """Offers another agent."""
 
     agents: Sequence[Agent] = ()
-    """Those that are served wherever the agent of this plugin is."""
+    """Agents that are served together with the agent of this plugin."""
 
 
 def sub_agent(agent: Agent | str, description: str | None = None) -> Plugin:
@@ -41,9 +41,9 @@ def sub_agent(agent: Agent | str, description: str | None = None) -> Plugin:
 
 
 def handoff(agent: Agent | str, description: str | None = None) -> Plugin:
-    """Offer to hand the task over to another agent, which goes on with all that was said and done.
+    """Offer to hand the task over to another agent, which continues with the whole transcript.
 
-    Give the agent, or its id. `description` tells the model when to do so (default: what the agent can do).
+    Give the agent, or its id. `description` tells the model when to do so (default: the agent's own).
 
     Raises:
         AgentDefinitionError: no agent could have that id.

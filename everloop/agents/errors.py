@@ -1,10 +1,10 @@
-"""Errors of agent definitions, and how one comes of a wrong value, or of a file that cannot be run.
+"""Errors of agent definitions, from wrong values or from files that cannot be run.
 
 AgentError
-├── AgentDefinitionError    an agent, or where to find it, is not defined right
+├── AgentDefinitionError    an agent, or its location, is not defined correctly
 │   └── ToolDefinitionError a tool cannot be offered to a model
-│       └── QuestionDefinitionError   a tool asks people what they cannot answer
-└── UnknownAgentError       nobody defined an agent of that id
+│       └── QuestionDefinitionError   a tool's question cannot be answered
+└── UnknownAgentError       no agent with that id is loaded
 """
 
 import builtins
@@ -30,29 +30,29 @@ from everloop.runtime.user_code import error_text, inner_errors, translate_base_
 
 
 class AgentError(Exception):
-    """Something is wrong with the agents of this process."""
+    """An error of the agents of this process."""
 
 
 class AgentDefinitionError(AgentError):
-    """An agent is not defined right; the message names it and says what to change."""
+    """An agent is not defined correctly; the message has its name and the correction."""
 
 
 class ToolDefinitionError(AgentDefinitionError):
-    """A tool cannot be offered to a model; the message names it and says what to change."""
+    """A tool cannot be offered to a model; the message has its name and the correction."""
 
 
 class QuestionDefinitionError(ToolDefinitionError):
-    """A tool asks people what they cannot answer; the message says what to change."""
+    """A tool's question cannot be answered; the message has the correction."""
 
 
 class UnknownAgentError(AgentError):
-    """No agent of that id is loaded; the message lists those that are."""
+    """No agent with that id is loaded; the message lists the loaded ones."""
 
 
-# What authors write: values that are checked where they are written.
+# Values of authors, validated at the definition.
 
 _STRICT = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True)
-"""Nothing is converted, and a misspelt name is no other setting left out."""
+"""Values are not converted, and a misspelt name is an error."""
 
 _MOST_CHARACTERS = 100  # characters of a value
 
@@ -63,9 +63,10 @@ Returned = TypeVar("Returned")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, Field))
 def definition(cls: type[Defined]) -> type[Defined]:
-    """Make a class a frozen dataclass whose values are checked; what is wrong with them is told in one line.
+    """Make a class a frozen dataclass with validated values, and errors in one line.
 
-    The line is that of an `AgentDefinitionError`; `Field(description=…)` of a field is what it says to give.
+    The line is that of an `AgentDefinitionError`; `Field(description=…)` of a field is the expected
+    value in it.
     """
     defined: Any = dataclass(frozen=True, config=_STRICT)(cls)
     fields: Mapping[str, FieldInfo] = defined.__pydantic_fields__
@@ -78,18 +79,18 @@ def definition(cls: type[Defined]) -> type[Defined]:
         except ValidationError as error:
             given = {**dict(zip(fields, args, strict=False)), **kwargs}
             text = f"{_name_of(cls, given)}: {_explain(error, fields)}"
-            raise AgentDefinitionError(text) from None  # pydantic's own text shows whatever was given
+            raise AgentDefinitionError(text) from None  # pydantic's own text shows the values
 
     defined.__init__ = init
     return defined
 
 
 def checked(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
-    """Check what a function is given that makes a part of an agent, as `definition` does of classes."""
+    """Check the arguments of a function that makes a part of an agent, as `definition` does for classes."""
 
     @cache
     def checks() -> tuple[Callable[..., Returned], Mapping[str, FieldInfo]]:
-        """Read the annotations when they are needed: that takes longer than to call the function."""
+        """Read the annotations on first use: that takes longer than a call of the function."""
         parameters = inspect.signature(function, eval_str=True).parameters
         fields = {name: FieldInfo.from_annotation(each.annotation) for name, each in parameters.items()}
         return validate_call(config=_STRICT)(function), fields
@@ -112,7 +113,7 @@ def _name_of(cls: type[object], given: Mapping[str, object]) -> str:
 
 
 def _explain(error: ValidationError, fields: Mapping[str, FieldInfo]) -> str:
-    """Return what is wrong, once for each field: a union has a problem for each of its members."""
+    """Return the errors, one for each field: a union has one for each of its members."""
     problems = error.errors(include_url=False, include_context=False)
     lines = {problem["loc"][:1]: _line(problem, fields) for problem in reversed(problems)}
     return "; and ".join(reversed(lines.values()))
@@ -121,10 +122,10 @@ def _explain(error: ValidationError, fields: Mapping[str, FieldInfo]) -> str:
 def _line(problem: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
     field, *path = problem["loc"] or ("",)
     if isinstance(field, int) and field < len(fields):
-        field = list(fields)[field]  # it was given by its place
+        field = list(fields)[field]  # a positional argument
     match problem["type"]:
         case "value_error":
-            return problem["msg"].partition(", ")[2]  # after "Value error": a validator of ours says it all
+            return problem["msg"].partition(", ")[2]  # after "Value error": the text of our own validator
         case "missing" | "missing_argument" | "missing_keyword_only_argument":
             return f"{field} is missing"
         case "unexpected_keyword_argument":
@@ -161,7 +162,7 @@ _ELSEWHERE = {
     "temperature": "settings=ModelSettings(temperature=…)",
     "model_settings": "settings=ModelSettings(…)",
 }
-"""How what other libraries call a setting of an agent is written here."""
+"""Names of an agent's settings in other libraries, with ours."""
 
 
 def _better_name(name: str, fields: Mapping[str, FieldInfo]) -> str:
@@ -173,7 +174,7 @@ def _better_name(name: str, fields: Mapping[str, FieldInfo]) -> str:
 
 
 def _correction(name: str, value: object, field: FieldInfo) -> str:
-    """Return how to write what the value seems to mean; empty if nothing tells."""
+    """Return the correct form of a value; empty if it cannot be guessed."""
     for kind in _classes_in([field.annotation, *field.metadata]):
         if kind is timedelta and isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
             return f"write {name}=timedelta(seconds={value:g})"
@@ -211,7 +212,7 @@ def _expected(message: str) -> str:
 
 
 def rendered(value: object) -> str:
-    """Return how a line shows a value: of what may hold other values, perhaps secret ones, its type alone."""
+    """Return a value for an error line: of containers, which may hold secrets, only the type."""
     if isinstance(value, timedelta):
         return str(value)
     if isinstance(value, type):
@@ -222,12 +223,12 @@ def rendered(value: object) -> str:
     return f"of type {type(value).__name__}"
 
 
-# What is wrong in a file of the user, in one line of file, line and reason.
+# Errors in a file of the user, in one line with file, line and reason.
 #
-# There is no traceback in it, and nothing that was given to pydantic.
+# It has no traceback, and no values of pydantic errors.
 
 MAX_REASON = 500
-"""Characters of a reason; the rest is left out."""
+"""Maximum characters of a reason; the rest is left out."""
 
 _OURS = Path(__file__).parent
 _RULE = "Value error, "
@@ -235,10 +236,10 @@ _RULE = "Value error, "
 
 @contextmanager
 def translate_import_errors(file: Path) -> Generator[None]:
-    """Run what a file of the user defines.
+    """Run a file of the user, and translate its errors.
 
     Raises:
-        AgentDefinitionError: it raised something; the message is one line.
+        AgentDefinitionError: it raised an error; the message is one line.
     """
     try:
         with translate_base_exceptions():
@@ -255,7 +256,7 @@ def _place_of(error: BaseException, file: Path) -> tuple[Path, int]:
     lines = [
         (Path(frame.f_code.co_filename).resolve(), line)
         for frame, line in frames
-        if not frame.f_code.co_filename.startswith("<")  # what dataclasses generate
+        if not frame.f_code.co_filename.startswith("<")  # generated by dataclasses
     ]
     if isinstance(error, SyntaxError) and error.filename:
         lines.append((Path(error.filename).resolve(), error.lineno or 1))
@@ -286,7 +287,7 @@ _MODULES = {
     "Field": "pydantic",
     "Path": "pathlib",
 }
-"""Where names are from that agents are often made of."""
+"""Modules of names that agents often use."""
 
 _EVERLOOP = sys.modules[__name__.partition(".")[0]]
 """The package, whose public names authors import: an import statement here would point upwards."""
@@ -297,7 +298,7 @@ _UNEXPECTED = re.compile(r"^(\w+)\(\) got an unexpected keyword argument '(\w+)'
 
 
 def _hint(error: BaseException) -> str:
-    """Return what may have been meant by a name that is not there."""
+    """Return a suggestion for a missing name."""
     match error:
         case ModuleNotFoundError():
             return "; correct the name, or install what it is of in the environment of Everloop"
@@ -333,6 +334,6 @@ def _without_values(error: ValidationError) -> str:
 
 
 def display_path(path: Path) -> str:
-    """Return a path as people know it: relative to where they started the process, if it is below."""
+    """Return a path for people: relative to the working directory, if it is below."""
     path = path.resolve()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

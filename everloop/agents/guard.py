@@ -1,4 +1,4 @@
-"""A plugin that says which tools may be called: all, some, or some after people have approved."""
+"""Plugin with rules about tools: all are allowed, some, or some after an approval."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,18 +16,18 @@ from everloop.workflows.contract.tasks import Decision, GuardRules
 
 @dataclass(kw_only=True, eq=False)
 class Guard(Plugin):
-    """Decides about the calls of its agent; its rules go along to the tasks of sub-agents."""
+    """Decides about the calls of its agent; its rules also apply to the tasks of sub-agents."""
 
     rules: GuardRules
 
     async def before_tool(self, context: HookContext, call: ToolCall) -> Veto | NeedsApproval | None:
-        """Decide by the first list that names the tool: deny, approve, allow."""
+        """Decide by the first list with a match: deny, approve, allow."""
         if refusal := self.rules.refusal(call.name):
             return Veto(refusal)
         return NeedsApproval(approvers=self.rules.approvers) if self.may_ask(call.name) else None
 
     def may_ask(self, tool: str) -> bool:
-        """Whether people approve calls of this tool."""
+        """Return True if calls of this tool need an approval."""
         return self.rules.decide(tool) == "approve"
 
 
@@ -39,18 +39,18 @@ def guard(
     default: Decision = "allow",
     approvers: str = OWNER,
 ) -> Plugin:
-    """Decide by the name of a tool whether a call of it runs, or whether people are asked first.
+    """Decide by the name of a tool whether a call of it runs, or needs an approval first.
 
-    Each is a list of patterns such as "read_*" (`fnmatch`, upper and lower case differ). What `deny` names
-    never runs, whatever else says; what `approve` names runs once people approve; what `allow` names runs.
-    `default` decides about all other tools (default: they run). `approvers` says who approves: the owner of
-    the task (default), or in the owner's place callers with this scope, such as "tasks:approve".
+    Each is a list of patterns such as "read_*" (`fnmatch`, upper and lower case differ). A tool in
+    `deny` never runs, whatever other rules are; a tool in `approve` runs after an approval; a tool in
+    `allow` runs. `default` decides about all other tools (default: they run). `approvers` are the owner
+    of the task (default), or in the owner's place callers with this scope, such as "tasks:approve".
 
-    It holds for the tools of sub-agents as well, and of theirs, besides the guards that those have.
+    It also applies to the tools of sub-agents, and of theirs, besides their own guards.
 
     Raises:
-        AgentDefinitionError: a list is none, a pattern is empty or stands in two lists, an unknown default,
-            nothing that could ever be stopped, or approvers whom nobody can be.
+        AgentDefinitionError: a list is invalid, a pattern is empty or in two lists, an unknown default, rules
+            that stop nothing, or approvers that cannot exist.
     """
     for name, given in (("allow", allow), ("deny", deny), ("approve", approve)):
         if isinstance(given, str):
@@ -67,7 +67,7 @@ def guard(
 
 
 def _problem_of(patterns: Sequence[str], default: str) -> str:
-    """Return what is wrong with the patterns of a guard; empty if nothing is."""
+    """Return the error in the patterns of a guard; empty if they are valid."""
     if default not in get_args(Decision):
         return f"default is {default!r}; choose 'allow', 'deny' or 'approve'"
     if not all(isinstance(pattern, str) and pattern.strip() for pattern in patterns):  # pyright: ignore[reportUnnecessaryIsInstance] -- authors may give anything
@@ -77,20 +77,20 @@ def _problem_of(patterns: Sequence[str], default: str) -> str:
     return ""
 
 
-# A budget: a task that has used most of it is asked to come to an end.
+# A budget: a task that has used most of it is told to finish.
 
 
 @checked
 def budget(*, tokens: int | None = None, cost: float | None = None, warn_at: float = 0.8) -> Plugin:
-    """Let a task come to an end softly before it has used too much.
+    """End a task gracefully before it has used too much.
 
-    `tokens` are those of prompts and replies together, `cost` is in US dollars; with it, a model whose price
-    the worker does not know is not asked. What sub-agents use counts. From the share `warn_at` on (default
-    0.8) the model reads before each reply how much is left; once all is used it is offered no tools, and
-    answers with what it has. `Limits` with more tokens, or a higher cost, are a hard stop beside it.
+    `tokens` are those of prompts and replies together, `cost` is in US dollars; with it, a model of
+    unknown price is not called. The usage of sub-agents counts. From the share `warn_at` on (default
+    0.8) the model reads before each reply how much is left; at the limit it is offered no tools, and
+    gives its final answer. `Limits` with more tokens, or a higher cost, are a hard stop beside it.
 
     Raises:
-        AgentDefinitionError: nothing to keep to, or a budget or share that no task could keep.
+        AgentDefinitionError: no limit, or a budget or share that no task could keep.
     """
     if tokens is None and cost is None:
         raise AgentDefinitionError("budget: it has neither tokens nor cost; give one of them, or both")
@@ -105,7 +105,7 @@ def budget(*, tokens: int | None = None, cost: float | None = None, warn_at: flo
 
 @dataclass(kw_only=True, eq=False)
 class Budget(Plugin):
-    """Tells the model what is left, and takes its tools away when nothing is; see `budget`."""
+    """Tells the model the remaining budget, and removes its tools at the limit; see `budget`."""
 
     tokens: int | None
     cost: float | None
@@ -117,7 +117,7 @@ class Budget(Plugin):
 
     async def before_model_call(self, context: HookContext, request: ModelRequest) -> ModelRequest | None:
         share = self._used_share(context.usage)
-        # It may have its last words already, and have to call a certain tool.
+        # The model may already be at its final answer, and have to call a certain tool.
         is_forced = request.settings.tool_choice not in (None, *TOOL_CHOICES)
         if share < self.warn_at or is_forced:
             return None

@@ -1,4 +1,4 @@
-"""What the hooks of plugins are given, and what they may decide."""
+"""Arguments and results of plugins' hooks."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -21,15 +21,15 @@ HOOKS = (
     "after_completion",
     "on_error",
 )
-"""The names of all hooks, in the order in which a task comes to them."""
+"""The names of all hooks, in the order of their calls in a task."""
 
 
 @dataclass(frozen=True)
 class HookContext:
-    """Where a task stands when a plugin is asked.
+    """State of a task in the call of a hook.
 
-    `iteration` counts model calls from 1, 0 before the first one. `auth` is who started the task, where the
-    call knows it (tools, requests and completion do). `usage` is what the task has used so far.
+    `iteration` counts model calls from 1, 0 before the first one. `auth` is who started the task, if
+    the call has it (tools, requests and completion do). `usage` is that of the task until now.
     """
 
     task_id: str
@@ -43,7 +43,7 @@ class HookContext:
 
 @dataclass(frozen=True)
 class Veto:
-    """This may not go on; the model (or, where there is none to tell, the client) reads the reason."""
+    """Stops the call or the task; the model (or, without one, the client) gets the reason."""
 
     reason: str
 
@@ -60,10 +60,10 @@ Approvers = Annotated[str, AfterValidator(_check_approvers)]
 
 @definition
 class NeedsApproval:
-    """A tool call may go on once people have approved it.
+    """A tool call has to be approved by people before it runs.
 
     Raises:
-        AgentDefinitionError: nobody can have the scope of the approvers.
+        AgentDefinitionError: the approvers are not a valid scope.
     """
 
     reason: str = ""
@@ -73,7 +73,7 @@ class NeedsApproval:
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """How a task ended. `answer` is the text of its answer; `reason` says why there is none."""
+    """End of a task. `answer` is the text of its answer; `reason` the cause of a missing answer."""
 
     state: TaskState
     iterations: int

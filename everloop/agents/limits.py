@@ -1,4 +1,4 @@
-"""Where a task stops, how it asks models, what it recalls, how tools are tried again, where calls wait."""
+"""Limits of a task, model settings, memory, retries of tools, and queues."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -12,7 +12,7 @@ from everloop.workflows.contract import settings
 from everloop.workflows.contract.names import WORKER_QUEUES
 
 LONGEST = timedelta(days=3650)
-"""Ten years: no end in sight, and yet a date that calendars and timers can hold."""
+"""Ten years: practically unlimited, but still a date that calendars and timers can hold."""
 
 _COUNT = "a whole number from 1"
 _TIME = f"a timedelta above 0, of at most {LONGEST.days} days"
@@ -33,7 +33,7 @@ CountLimit = Annotated[Count | None, Field(description=f"{_COUNT}, {_NO_LIMIT}")
 
 @definition
 class Memory(settings.Memory):
-    """What a task recalls of the earlier tasks of its context: the newest messages that fit.
+    """Recall of the earlier tasks of the context: the newest messages within a limit.
 
     Raises:
         AgentDefinitionError: an unknown strategy, or no room for a message.
@@ -42,7 +42,7 @@ class Memory(settings.Memory):
 
 @definition
 class Compaction(settings.Compaction):
-    """How old messages make room when the prompt gets too long; the first message always stays.
+    """Compaction of a long prompt; the first message always stays.
 
     Raises:
         AgentDefinitionError: an unknown strategy, or a prompt of no tokens.
@@ -50,17 +50,17 @@ class Compaction(settings.Compaction):
 
 
 _NOT_BODY = ("model", "messages", "tools", "stream", "stream_options", "n")
-"""Fields of a request that have another place, or without which the reply could not be read."""
+"""Fields of a request that have another place, or that would make the reply unreadable."""
 
 
 @definition
 class ModelSettings(settings.ModelSettings):
-    """How a model is asked, and how long it is waited for; what is not set is as the provider has it.
+    """Parameters and timeouts of model calls; those that are not set are the provider's.
 
-    It stands in histories: no secrets in `extra_headers`, `extra_body` and `provider_tools`.
+    It is part of histories: no secrets in `extra_headers`, `extra_body` and `provider_tools`.
 
     Raises:
-        AgentDefinitionError: a setting that no provider could take.
+        AgentDefinitionError: a setting that no provider could accept.
     """
 
     @field_validator("extra_body")
@@ -80,7 +80,7 @@ class ModelSettings(settings.ModelSettings):
 
 @definition
 class Limits:
-    """Where a task stops by itself; None means no limit. What sub-agents use counts too.
+    """Limits at which a task stops; None means no limit. The usage of sub-agents counts too.
 
     Raises:
         AgentDefinitionError: a limit that no task could keep.
@@ -89,40 +89,40 @@ class Limits:
     iterations: Count = 30
     """Model calls."""
     tokens: CountLimit = None
-    """Those of prompts and replies together."""
+    """Sum of prompt and reply tokens."""
     cost: Annotated[float | None, Field(gt=0, description=f"a number above 0, {_NO_LIMIT}")] = None
     """In US dollars."""
     wall_clock: Annotated[Time | None, Field(description=f"{_TIME}, {_NO_LIMIT}")] = None
-    """From when a worker takes the task, waiting for people included."""
+    """From the first run of the task, waiting for people included."""
     tool_failures: CountLimit = 3
-    """Iterations in a row in which no tool call worked."""
+    """Iterations in a row without a successful tool call."""
     sub_agents: CountLimit = 50
     """Tasks of sub-agents that one task may start."""
     last_call: bool = True
-    """At the limit of iterations, tokens or cost the model is asked once more, without tools, to answer with
-    what it has. False: the task fails."""
+    """At the limit of iterations, tokens or cost the model is called once more, without tools, for a final
+    answer. False: the task fails."""
 
 
 @definition
 class Retries:
-    """A tool that raises, or takes too long, is tried again; every wait is up to a fifth shorter or longer.
+    """Retries of a tool that raises, or takes too long; every wait is up to a fifth shorter or longer.
 
     Raises:
         AgentDefinitionError: no attempt at all, or waits that shrink or end before they begin.
     """
 
     attempts: Annotated[int, Field(ge=1, description=f"{_COUNT} (no retry)")] = 3
-    """All in all, the first one included."""
+    """Total, the first one included."""
     delay: Annotated[timedelta, Field(ge=timedelta(0), description="a timedelta from 0 to longest")] = (
         timedelta(seconds=1)
     )
-    """How long the first retry waits."""
+    """Wait before the first retry."""
     factor: Annotated[float, Field(ge=1, description="a number from 1")] = 2.0
-    """How many times longer each later one waits."""
+    """Factor of each later wait."""
     longest: Annotated[
         timedelta, Field(le=LONGEST, description=f"a timedelta of at most {LONGEST.days} days")
     ] = timedelta(minutes=1)
-    """No wait is longer."""
+    """Maximum wait."""
 
     @model_validator(mode="after")
     def _begin_before_they_end(self) -> "Retries":
@@ -142,9 +142,9 @@ class Retries:
             return self.longest
 
 
-# Queues of their own, for agents and tools whose calls need other workers, or not too many at once.
+# Queues of their own, for agents and tools that need other workers, or a concurrency limit.
 
-_MOST_BYTES = 200  # Temporal has 255 for the name, and puts its own marks around it
+_MOST_BYTES = 200  # Temporal has 255 for the name, and adds a prefix and a suffix
 
 
 def _check_queue(name: str) -> str:

@@ -20,14 +20,15 @@ from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Too
 from everloop.workflows.contract.tasks import NarratorSpec
 
 PromptWriter = Callable[[HookContext], Awaitable[str]]
-"""Writes a system prompt anew for every model call; an empty text leaves it out."""
+"""Writes a system prompt for each model call; an empty text leaves it out."""
 
 
 @dataclass(frozen=True)
 class SystemPrompt:
-    """A system prompt: a text, or who writes it for each model call. `place` is that beside the history.
+    """A system prompt: a text, or its writer for each model call. `place` is relative to the history.
 
-    Those before the history become paragraphs of one system message; one after it is a message of its own.
+    Those before the history become paragraphs of one system message; one after it is a message of its
+    own.
     """
 
     text: str | PromptWriter
@@ -36,20 +37,21 @@ class SystemPrompt:
 
 @dataclass(kw_only=True, eq=False)
 class Plugin:
-    """Adds system prompts, tools and hooks to an agent; subclass it for what the shipped ones do not do.
+    """Adds system prompts, tools and hooks to an agent; subclass it for custom behaviour.
 
-    `name` is unique among the plugins of an agent that list tools (default: that of the class). Of several
-    plugins the one with the lowest `priority` is asked first; equal ones in the order in which the agent
-    names them. `artifact_tool` is the name of the tool among them that makes an artifact, if one does.
+    `name` is unique among the plugins of an agent that list tools (default: that of the class). Of
+    several plugins the one with the lowest `priority` is called first; equal ones in the order of the
+    agent's list. `artifact_tool` is the name of the tool among them that makes an artifact, if one
+    does.
 
-    Hooks run in activities: after a crash one may be asked again about the same thing, and should decide the
-    same. Each gets what the plugin before it has made of it. None leaves it as it is, a `Veto` ends the
-    asking. A hook that raises, or takes more than 20 s, stops what it was asked about: the call of a tool
-    ends as an error that the model reads, a message or a model call ends the task.
+    Hooks run in activities: after a crash one may be called again for the same event, and should decide
+    the same. Each gets the result of the plugin before it. None changes nothing, a `Veto` ends the
+    chain. A hook that raises, or takes more than 20 s, stops its event: the call of a tool ends as an
+    error that the model reads, a message or a model call ends the task.
 
     Raises:
-        AgentDefinitionError: a hook, or another method that is awaited, is not async; or a method is called
-            `before_…` or `after_…`, and is no hook.
+        AgentDefinitionError: a hook, or another awaited method, is not async; or a method is called
+            `before_…` or `after_…`, and is not a hook.
     """
 
     name: str = ""
@@ -74,60 +76,60 @@ class Plugin:
 
     @property
     def needs_price(self) -> bool:
-        """Whether it has to be known what the models of its agent cost."""
+        """Whether the prices of the agent's models are required."""
         return False
 
     def may_ask(self, tool: str) -> bool:
-        """Whether `before_tool` may want people to approve a call of this tool; operators read it."""
+        """Return True if `before_tool` may require an approval for this tool; operators read it."""
         return False
 
     async def list_tools(self, context: HookContext) -> Sequence[Tool]:
-        """Return the tools of one task besides `tools`. It is asked once; the task keeps what it gets.
+        """Return the tools of one task besides `tools`. It is called once; the task stores the list.
 
         Raises:
-            Exception: the tools cannot be listed now; the task asks again, a few times.
+            Exception: the tools cannot be listed now; the task calls again, a few times.
         """
         return ()
 
     async def get_tool(self, name: str, context: HookContext) -> Tool | None:
-        """Return a tool that was listed for the task, as it is now; None if there is none any more."""
+        """Return the current definition of a listed tool; None if it was removed."""
         listed = await self.list_tools(context)
         return next((tool for tool in listed if tool.name == name), None)
 
     async def before_request(self, context: HookContext, message: UserMessage) -> UserMessage | Veto | None:
-        """Look at a message of the client before a model reads it; a veto of the first rejects the task."""
+        """Inspect a message of the client before a model reads it; a veto of the first rejects the task."""
 
     async def before_model_call(
         self, context: HookContext, request: ModelRequest
     ) -> ModelRequest | Veto | None:
-        """Look at a model call; what is changed holds for this call alone. A veto ends the task."""
+        """Inspect a model call; changes apply to this call alone. A veto ends the task."""
 
     async def after_model_call(
         self, context: HookContext, reply: AssistantMessage
     ) -> AssistantMessage | Veto | None:
-        """Look at a whole reply; the model reads the reason of a veto, and replies again."""
+        """Inspect a complete reply; the model reads the reason of a veto, and replies again."""
 
     async def before_tool(
         self, context: HookContext, call: ToolCall
     ) -> ToolCall | Veto | NeedsApproval | None:
-        """Look at a call before it runs; other arguments may be given to it, not another tool."""
+        """Inspect a call before it runs; its arguments may be changed, not its tool."""
 
     async def after_tool(
         self, context: HookContext, call: ToolCall, result: ToolMessage
     ) -> ToolMessage | Veto | None:
-        """Look at what a call came to. The model reads the reason of a veto in place of the result."""
+        """Inspect the result of a call. The model reads the reason of a veto in place of the result."""
 
     async def after_completion(self, context: HookContext, outcome: TaskOutcome) -> None:
-        """Look at how the task ended; its end is published."""
+        """Inspect the end of the task, which is already published."""
 
     async def on_error(self, context: HookContext, error: str) -> None:
-        """Look at a failure of a model call, a tool, or the task."""
+        """Inspect a failure of a model call, a tool, or the task."""
 
     async def close(self) -> None:
-        """Let go of connections and processes; the worker stops."""
+        """Close connections and processes. Called when the worker stops."""
 
     def overrides(self, method: str) -> bool:
-        """Whether the class of this plugin has a hook, or another method, of its own."""
+        """Return True if the class of this plugin overrides a hook or another method."""
         return getattr(type(self), method) is not getattr(Plugin, method)
 
 
@@ -139,7 +141,7 @@ def prompt(
     text: Annotated[str, Field(description="a text; async_prompt(…) takes a function")],
     place: Place = "before",
 ) -> Plugin:
-    """Put a text at the head of every model call, or behind its history."""
+    """Put a text before the history of every model call, or after it."""
     return Plugin(name="prompt", prompts=(SystemPrompt(text, place),))
 
 
@@ -158,7 +160,7 @@ def async_prompt(
     ],
     place: Place = "before",
 ) -> Plugin:
-    """Put a text that is written anew for every model call at its head, or behind its history."""
+    """Put a text that is written for each model call before its history, or after it."""
     return Plugin(name="async_prompt", prompts=(SystemPrompt(writer, place),))
 
 
@@ -167,7 +169,7 @@ def narrator(
     interval: Annotated[float, Field(ge=1, description="a number of seconds, from 1")] = 5.0,
     model: str | None = None,
 ) -> Plugin:
-    """Tell the client every `interval` seconds, in at most 50 characters, what the task is doing.
+    """Report to the client every `interval` seconds, in at most 50 characters, what the task is doing.
 
     `model` writes that (default: the agent's own).
 
@@ -239,14 +241,14 @@ async def _request_input(
 _REQUEST_INPUT = tool(name="request_input", idempotent=True)(_request_input)
 
 
-# What is no plugin, where a plugin is expected.
+# Values of other types in place of a plugin.
 
 
 def check_plugins(given: object) -> object:
-    """Refuse what is no list of plugins, and say what it was meant to be.
+    """Reject anything but a list of plugins, with a suggestion.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     if isinstance(given, Plugin):
         problem = f"plugins is a plugin; give a list: plugins=[{given.name}(…)]"
@@ -262,7 +264,7 @@ def check_plugins(given: object) -> object:
 
 
 def _meant(value: object) -> str:
-    """Return what something is that is no plugin, and what to write."""
+    """Return the kind of a value that is not a plugin, and the correction."""
     if isinstance(value, Tool):
         return f"the tool {value.name!r}; write tools({value.name})"
     if isinstance(value, str):

@@ -1,8 +1,8 @@
-"""What a tool raises to ask people. The call waits, and then runs again with the answer.
+"""Exceptions of a tool that asks people. The call waits, and then runs again with the answer.
 
 QuestionRequired
-├── InputRequired   an answer that the model and the history may see
-└── AuthRequired    a secret that only the tool sees
+├── InputRequired   an answer that the model and the history may contain
+└── AuthRequired    a secret that only the tool receives
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ _INPUT_KINDS = get_args(InputKind)
 _NO_CALL = ToolCall(id="", name="", arguments="")
 
 
-class QuestionRequired(Exception):  # noqa: N818 -- named for what is wanted: raising it is no error
-    """The call cannot go on before somebody has answered."""
+class QuestionRequired(Exception):  # noqa: N818 -- named for the request: it is not an error
+    """The call needs an answer before it can continue."""
 
     def __init__(self, asked: Question) -> None:
         super().__init__(asked.text)
-        asked.model_dump_json()  # what cannot be written down fails here, in the tool
+        asked.model_dump_json()  # unserializable values fail here, in the tool
         self._asked = asked
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -36,21 +36,21 @@ class QuestionRequired(Exception):  # noqa: N818 -- named for what is wanted: ra
         return type(self).__new__, (type(self),), {"args": self.args, **vars(self)}
 
     def question(self, question_id: str, call: ToolCall) -> Question:
-        """Return the question that this call asks."""
+        """Return the question of this call."""
         return self._asked.model_copy(update={"id": question_id, "call": call})
 
 
 class InputRequired(QuestionRequired):
-    """The tool needs an answer: free text, yes or no, one of `options`, or data that fits `schema`.
+    """The tool needs an answer: free text, yes or no, one of `options`, or data that match `schema`.
 
-    `schema` is a JSON schema or a pydantic model, for the kind "data" only. With `timeout` the question is
-    open for that long; then `default` is the answer or, without one, the call is rejected.
+    `schema` is a JSON schema or a pydantic model, for the kind "data" only. After `timeout` the answer
+    is `default` or, without one, the call is rejected.
 
     Raises:
-        QuestionDefinitionError: nobody could answer it, or the default does not.
+        QuestionDefinitionError: it cannot be answered, or the default is not a valid answer.
     """
 
-    def __init__(  # noqa: PLR0913 -- what a question may say, each by its name
+    def __init__(  # noqa: PLR0913 -- fields of a question, each by its name
         self,
         text: str,
         kind: InputKind = "clarification",
@@ -85,8 +85,8 @@ class InputRequired(QuestionRequired):
 class AuthRequired(QuestionRequired):
     """The tool needs a secret; it reads it with `await context.secret(name)` when it runs again.
 
-    The secret stays out of the task's history and is forgotten when the task ends. With `timeout` the
-    question is open for that long; then the call is rejected.
+    The secret stays out of the task's history and is deleted when the task ends. After `timeout` the
+    call is rejected.
 
     Raises:
         QuestionDefinitionError: no text, no name, or no time.

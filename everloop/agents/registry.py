@@ -1,4 +1,4 @@
-"""Finds the agents that a process serves."""
+"""Registry of the agents that a process serves."""
 
 import importlib
 import os
@@ -22,14 +22,14 @@ from everloop.agents.errors import (
 from everloop.agents.plugins import Plugin
 from everloop.runtime.settings import Settings
 
-# Agents that users wrote: in a module that is named, or in all files of a directory.
+# Agents of users: in a named module, or in all files of a directory.
 
 
 def _agents_of(location: str) -> list[Agent]:
     """Return the agents of `module:attribute`, which is an agent or a list of them (default `agent`).
 
     Raises:
-        AgentDefinitionError: there is no such module or attribute, it is something else, or it is broken.
+        AgentDefinitionError: the module or attribute does not exist, has another type, or is broken.
     """
     module_name, _, attribute = location.partition(":")
     module = _imported(module_name, location)
@@ -53,11 +53,11 @@ def _agents_of(location: str) -> list[Agent]:
 def _agents_in(directory: Path) -> list[Agent]:
     """Return the agents of all files `*.py` of a directory, by name of the file and order of definition.
 
-    An agent, or a list of agents, counts if its name is public. Files whose names begin with `_` are there
-    for the others to import: the directory becomes the last one of `sys.path`.
+    An agent, or a list of agents, counts if its name is public. Files whose names begin with `_` are
+    for import by the others: the directory becomes the last one of `sys.path`.
 
     Raises:
-        AgentDefinitionError: there is no such directory, it has no agents, or one of its files is broken.
+        AgentDefinitionError: the directory does not exist, it has no agents, or one of its files is broken.
     """
     if not directory.is_dir():
         wrong = "no Python file" if directory.exists() else "not there"
@@ -78,14 +78,14 @@ def _agents_in(directory: Path) -> list[Agent]:
 
 
 def _search(directory: Path) -> None:
-    """Find modules in a directory, unless there are others of their names."""
+    """Make modules of a directory importable, except those with names of others."""
     if str(directory) not in sys.path:
         sys.path.append(str(directory))
     importlib.invalidate_caches()
 
 
 def _check_names(directories: Iterable[Path]) -> None:
-    """Refuse two files of one name: whoever imports that name would get either.
+    """Reject two files of one name: an import of that name would find either.
 
     Raises:
         AgentDefinitionError: there are two; it names both.
@@ -117,7 +117,7 @@ def _check_helpers(directory: Path) -> None:
 
 
 def _is_imported_by_name(file: Path) -> bool:
-    """Whether the name of a file leads to it, and not to something that is installed."""
+    """Return True if an import by the file's name finds it, and not an installed module."""
     spec = find_spec(file.stem) if file.stem.isidentifier() else None
     return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file.resolve()
 
@@ -126,7 +126,7 @@ def _agents_in_file(file: Path) -> list[Agent]:
     with translate_import_errors(file):
         module = importlib.import_module(file.stem) if _is_imported_by_name(file) else _run(file)
     names = [name for name in vars(module) if not name.startswith("_")]
-    names.sort(key=lambda name: name != "agents")  # a list of this name says the order
+    names.sort(key=lambda name: name != "agents")  # a list of this name sets the order
     agents = [agent for name in names for agent in _agents_of_value(getattr(module, name)) or ()]
     if not agents:
         raise AgentDefinitionError(
@@ -137,7 +137,7 @@ def _agents_in_file(file: Path) -> list[Agent]:
 
 
 def _run(file: Path) -> ModuleType:
-    """Import a file under a name that nothing else has; what is installed keeps the one that it would get."""
+    """Import a file under a unique name; installed modules keep theirs."""
     name = f"everloop_agents:{file}"
     if name not in sys.modules:
         loader = SourceFileLoader(name, str(file))
@@ -151,7 +151,7 @@ def _run(file: Path) -> ModuleType:
 
 
 def _imported(module_name: str, location: str) -> ModuleType:
-    """Import a module, each package above it first, so that we know which file is broken if one is."""
+    """Import a module, each package above it first, so that an error names the broken file."""
     names = list(accumulate(module_name.split("."), lambda package, name: f"{package}.{name}"))
     for name in names:
         spec = _spec_of(name, location)
@@ -174,14 +174,14 @@ def _spec_of(name: str, location: str) -> ModuleSpec:
 
 
 def _agents_of_value(value: object) -> list[Agent] | None:
-    """Return the agents of what can be named in a module; None if it is anything else."""
+    """Return the agents in the value of an attribute; None if it is anything else."""
     values = cast("list[object]", list(value)) if isinstance(value, list | tuple) else [value]  # pyright: ignore[reportUnknownArgumentType] -- an attribute can be anything
     agents: list[Agent] = [each for each in values if isinstance(each, Agent)]
     return agents if len(agents) == len(values) else None
 
 
 class AgentSettings(Settings):
-    """Which agents to serve."""
+    """Settings of the agents to serve."""
 
     agents: str = "everloop.examples.demo:agent"
     """The agents to serve: `module:attribute`, a file `NAME.py` or a folder, several separated by commas. The
@@ -195,8 +195,8 @@ class AgentSettings(Settings):
 class AgentRegistry:
     """Agents by id and version. The first agent is the default; of one id the first version is current.
 
-    Agents that others were given as sub-agents, or to hand over to, are served too, behind all others. Only
-    current versions are counted, and found unless another one is asked for.
+    Agents that are sub-agents or handoffs of others are served too, after all others. Only current
+    versions are counted, and found unless another one is requested.
     """
 
     def __init__(self, agents: Iterable[Agent]) -> None:
@@ -215,7 +215,7 @@ class AgentRegistry:
         return next(iter(self))
 
     def __iter__(self) -> Iterator[Agent]:
-        """Go over the current version of each agent."""
+        """Iterate over the current version of each agent."""
         return (_current(versions) for versions in self._versions.values())
 
     def find(self, agent_id: str, version: str = "") -> Agent:
@@ -238,7 +238,7 @@ class AgentRegistry:
 
     @property
     def missed(self) -> list[str]:
-        """Tell of each sub-agent and handoff that this process has not; workers of the same queue may."""
+        """A message for each sub-agent and handoff missing here; workers of the same queue may have it."""
         known = ", ".join(self._versions)
         return [
             f"{agent.place}: agent {agent.id!r} names agent {named!r} in its tool {tool.name!r}, which this "
@@ -251,7 +251,7 @@ class AgentRegistry:
 
 
 def _refuse_twins(agents: Sequence[Agent]) -> None:
-    """Name the places of two agents that cannot be told apart; one that is listed twice is one."""
+    """Reject two agents with the same id and version; one that is listed twice is one."""
     known: dict[tuple[str, str], Agent] = {}
     for agent in agents:
         twin = known.setdefault((agent.id, agent.spec.version), agent)
@@ -263,7 +263,7 @@ def _refuse_twins(agents: Sequence[Agent]) -> None:
 
 
 def _with_delegates(listed: Sequence[Agent]) -> list[Agent]:
-    """Return the agents, and behind them those that they were given to work for them."""
+    """Return the agents, and after them their sub-agents and handoffs."""
     given = [agent for each in listed for agent in _delegates(each)]
     first = [agent for agent in listed if not any(agent is each for each in given)]
     known = {(agent.id, agent.spec.version) for agent in first}
@@ -283,14 +283,14 @@ def _delegates(agent: Agent) -> Iterator[Agent]:
 
 
 def load_agents(locations: str) -> AgentRegistry:
-    """Import the agents named in EVERLOOP_AGENTS. An agent that is found in two places is one.
+    """Import the agents named in EVERLOOP_AGENTS. An agent found in two places is one.
 
-    Modules of the working directory are found, whatever command began this process.
+    Modules of the working directory are importable, whatever command began this process.
 
     Raises:
         AgentDefinitionError: a location cannot be imported, or holds something else than agents.
     """
-    # The working directory comes first among those of modules, as with `python -m`; of scripts it does not.
+    # The working directory comes first in `sys.path`, as with `python -m`, but not as with scripts.
     if not sys.flags.safe_path and not {"", str(Path.cwd())} & {*sys.path}:
         sys.path.insert(0, str(Path.cwd()))
     named = [part for part in map(str.strip, locations.split(",")) if part]

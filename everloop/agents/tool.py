@@ -49,7 +49,7 @@ from everloop.workflows.contract.tasks import ToolSpec
 DEFAULT_TIMEOUT = timedelta(seconds=30)
 
 ToolApproval = bool | Callable[[Mapping[str, Any]], bool]
-"""Whether a call needs an approval: always, never, or what a function says of its arguments."""
+"""Whether a call needs an approval: always, never, or by a function of its arguments."""
 
 
 _POLICY = "True, False, or a plain function"
@@ -64,7 +64,7 @@ def _check_policy(policy: object) -> object:
 Approval = TypeVar("Approval")
 
 Policy = Annotated[Approval, AfterValidator(_check_policy), Field(description=_POLICY)]
-"""Whether an approval is needed: a bool, or a function that answers at once."""
+"""Whether an approval is needed: a bool, or a function that is not async."""
 
 
 CacheTime = Annotated[Time | None, Field(description="a timedelta above 0, or None for no cache")]
@@ -79,13 +79,13 @@ Got = TypeVar("Got")
 
 @definition
 class Tool(Generic[Given, Returned]):
-    """A function with what the model and the loop have to know of it; it is called as the function is.
+    """A function with its description for the model and its settings; it is called like the function.
 
     `tool` makes one. A tool that is a method, written in a class, is offered as that of an object.
 
     Raises:
         AgentDefinitionError: a wrong setting.
-        ToolDefinitionError: a parameter without annotation, or a schema that is none, is not that of an
+        ToolDefinitionError: a parameter without annotation, or a schema that is invalid, is not that of an
             object, or refers to another place.
     """
 
@@ -93,18 +93,18 @@ class Tool(Generic[Given, Returned]):
     name: str
     description: str
     timeout: Time = DEFAULT_TIMEOUT
-    """For one attempt."""
+    """Of one attempt."""
     idempotent: bool = False
     """Running it again with the same idempotency key has no second effect, so it may be repeated after a
     crash."""
     needs_approval: Policy[ToolApproval] = False
-    """Whether people are asked before it runs."""
+    """Whether it needs an approval before it runs."""
     fallback: str | None = None
-    """The name of the tool that gets the same arguments when this one failed."""
+    """The name of the tool that gets the same arguments if this one fails."""
     retries: Retries | None = None
-    """It is tried again when it failed (default: the model reads it at once)."""
+    """Retries after a failure (default: none, the model gets the error at once)."""
     task_queue: TaskQueue | None = None
-    """Where it waits, for workers that serve this queue (default: its agent's, or that of all tools)."""
+    """Its queue, for workers that serve it (default: its agent's, or that of all tools)."""
     unknown_outcome: Literal["tell", "ask"] = "tell"
     """Who decides about a call whose end was lost: the model ("tell"), or people, who may run it again
     ("ask")."""
@@ -115,37 +115,36 @@ class Tool(Generic[Given, Returned]):
     """Who approves a call that needs it, and decides whether one whose end was lost runs again: the owner of
     the task, or in the owner's place callers with this scope, such as "tasks:approve"."""
     max_result: BytesOrDefault = None
-    """How much of a result the model reads at once (default: as the agent says)."""
+    """Bytes of a result that the model gets at once (default: that of the agent)."""
     quick: bool = False
     """It takes a second at most, and so runs in the worker of its task's workflow, as a local activity,
     without a queue in between. It has to be idempotent."""
     cache: CacheTime = None
-    """For how long another call with the same arguments gets the same result, without a run (default: it is
-    run)."""
+    """How long a result is reused for calls with the same arguments (default: not at all)."""
     cache_for: Literal["context", "owner", "everybody"] = "context"
-    """Who gets it: the owner within the same context, within all contexts, or every caller of the agent."""
+    """Scope of the cache: the owner within the same context, within all contexts, or every caller of the
+    agent."""
     batch: bool = False
-    """The calls of one reply run as one, where one worker has them: the function takes a list of a pydantic
-    model of the arguments of one call, and returns a list of as many results, in the same order. One of these
+    """Calls of one reply on the same worker run as one: the function takes a list of a pydantic model of
+    the arguments of one call, and returns a list of as many results, in the same order. One of these
     may be an exception."""
     draft_of: DraftReader | None = None
-    """Reads what a call is about to write into an artifact; subscribers see it while the model writes the
-    call."""
+    """Reads the draft of an artifact from a call; subscribers see it while the model writes the call."""
     agent: str | None = None
-    """The agent that takes the call as a task of its own; the function then only has the signature."""
+    """The agent that runs the call as a task of its own; the function then only has the signature."""
     handoff: str | None = None
-    """The agent that takes the task over; likewise."""
+    """The agent that takes the task over; the function then only has the signature."""
     schema: SkipValidation[Mapping[str, JsonValue] | None] = None
-    """The JSON schema of the arguments, in place of a signature: the function is then async, and called with
-    `arguments`, a dict that fits it, and `context`, a `ToolContext`."""
+    """The JSON schema of the arguments, in place of a signature: the function is then async, and called
+    with `arguments`, a dict that matches it, and `context`, a `ToolContext`."""
     abandoned: SkipValidation[Callable[[ToolContext], Awaitable[None]] | None] = None
-    """Lets go of what a call has begun elsewhere, and may have let go of already. It is called where people
-    decline what the call asks, or do not answer in time, and where the call or its task is cancelled."""
+    """Releases resources that a call has started elsewhere, possibly more than once. It is called after a
+    rejected or timed-out question, and after a cancellation of the call or its task."""
     told: Mapping[str, str] = Field(default_factory=dict)
-    """What each parameter is, by its name; `tool` reads it off the docstring."""
+    """Descriptions of the parameters, by name; `tool` reads them from the docstring."""
 
     def __post_init__(self) -> None:
-        _ = self.parameters  # a bad signature, or schema, fails here, where it is written
+        _ = self.parameters  # a bad signature, or schema, fails here, at the definition
         if problem := self._problem_of_settings():
             raise ToolDefinitionError(f"tool {self.name!r}: {problem}")
 
@@ -167,7 +166,7 @@ class Tool(Generic[Given, Returned]):
 
     @cached_property
     def is_unbound(self) -> bool:
-        """Whether it is a method as it stands in its class, which cannot be offered."""
+        """Whether it is a method of a class without an object, which cannot be offered."""
         return self.schema is None and is_unbound(self.function)
 
     @cached_property
@@ -180,12 +179,12 @@ class Tool(Generic[Given, Returned]):
 
     @cached_property
     def takes_iterators(self) -> bool:
-        """Whether it takes `Iterable[…]` somewhere, of which pydantic makes what can be read once only."""
+        """Whether it has a parameter of type `Iterable[…]`, which pydantic makes readable only once."""
         return self.schema is None and "'type': 'generator'" in str(self.arguments.__pydantic_core_schema__)
 
     @cached_property
     def parameters(self) -> dict[str, JsonValue]:
-        """The JSON schema of the arguments, as OpenAI's `function.parameters` wants it."""
+        """The JSON schema of the arguments, for OpenAI's `function.parameters`."""
         if self.schema is not None:
             return _checked(self.name, self.schema)
         schema: dict[str, JsonValue] = self.arguments.model_json_schema()
@@ -225,7 +224,7 @@ class Tool(Generic[Given, Returned]):
         return self.schema is not None or is_async(self.function)
 
     def _problem_of_settings(self) -> str:
-        """Return which settings do not go together; empty if they do."""
+        """Return the conflicting settings; empty if there are none."""
         if self.quick and not self.idempotent:
             return (
                 "it is quick, and not idempotent; a quick tool runs again where its worker was lost: give it "
@@ -246,7 +245,7 @@ class Tool(Generic[Given, Returned]):
 
 
 class ToolSettings(TypedDict, total=False):
-    """What `tool` takes besides names; see `Tool`."""
+    """Arguments of `tool` besides names; see `Tool`."""
 
     timeout: timedelta
     idempotent: bool
@@ -264,7 +263,7 @@ class ToolSettings(TypedDict, total=False):
 
 
 def _checked(tool_name: str, schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the schema of a tool's arguments: always that of an object."""
+    """Return the valid schema of a tool's arguments: always that of an object."""
     if (kind := schema.get("type", "object")) != "object":
         raise ToolDefinitionError(
             f"tool {tool_name!r}: its schema is that of type {kind!r}; arguments are passed by name, "
@@ -334,16 +333,16 @@ def tool(
 
 
 class _Decorator(Protocol):
-    """Makes a tool of a function, with the settings that were given."""
+    """Makes a tool of a function, with its settings."""
 
     def __call__(self, function: Callable[Given, Returned], /) -> Tool[Given, Returned]: ...
 
 
-# Tools as a task knows them: what it pins of all, and tells the model of those that plugins list.
+# Pinned fields of tools, and their descriptions for the model.
 
 
 def spec_of(tool: Tool, *, asks: bool = False) -> ToolSpec:
-    """Return what a task pins of a tool of its agent's definition; `asks`: people may be asked first."""
+    """Return the pinned fields of a tool of the agent's definition; `asks`: people may be asked first."""
     return ToolSpec(
         timeout=tool.timeout.total_seconds(),
         task_queue=tool.task_queue,
@@ -359,17 +358,17 @@ def spec_of(tool: Tool, *, asks: bool = False) -> ToolSpec:
 
 
 def listed_spec_of(tool: Tool, plugin: str, *, asks: bool = False) -> ToolSpec:
-    """Return what a task pins of a tool that a plugin has listed for it."""
+    """Return the pinned fields of a tool that a plugin has listed for a task."""
     pinned = {"plugin": plugin, "digest": digest_of(tool), "needs_approval": tool.needs_approval is True}
     return spec_of(tool, asks=asks).model_copy(update=pinned)
 
 
 def listed(tool: Tool) -> ListedTool:
-    """Return what the model reads of a tool."""
+    """Return the description of a tool for the model."""
     return ListedTool(name=tool.name, description=tool.description, parameters={**tool.parameters})
 
 
 def digest_of(tool: Tool) -> str:
-    """Tell apart what a model may read of tools: name, description and schema; 12 hex digits."""
+    """Return 12 hex digits over name, description and schema of a tool."""
     described = json.dumps([tool.name, tool.description, tool.parameters], sort_keys=True)
     return hashlib.sha256(described.encode()).hexdigest()[:12]

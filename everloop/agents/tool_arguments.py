@@ -1,4 +1,4 @@
-"""The arguments of a tool call: from the text that the model wrote to Python values."""
+"""Arguments of a tool call: from the model's text to Python values."""
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
@@ -19,9 +19,10 @@ EXCERPT_LENGTH = 200
 
 
 def result_text(value: object, on_foreign: Callable[[str], None]) -> str:
-    """Return a string as it is and everything else as JSON, with bytes in base64.
+    """Return a string unchanged and everything else as JSON, with bytes in base64.
 
-    What JSON has no form for is written as `str` says; `on_foreign` is told the name of its type.
+    Values without a form in JSON are written by `str`; `on_foreign` is called with the name of their
+    type.
     """
     if isinstance(value, str):
         return value
@@ -33,7 +34,7 @@ def result_text(value: object, on_foreign: Callable[[str], None]) -> str:
     try:
         return to_json(value, bytes_mode="base64", fallback=write).decode()
     except PydanticSerializationError:
-        # The fields of a pydantic model are written as it says: bytes as text, by default, which not all are.
+        # Fields of a pydantic model have its own format: bytes as text, by default, which not all are.
         return to_json(_ANYTHING.dump_python(value), bytes_mode="base64", fallback=write).decode()
 
 
@@ -46,11 +47,11 @@ def excerpt(text: str) -> str:
 
 
 _MAX_PROBLEMS = 20
-"""How many problems the model reads at once."""
+"""Maximum number of errors for the model."""
 
 
 class InvalidArgumentsError(Exception):
-    """The arguments do not fit the tool; the message tells the model which field is wrong and why."""
+    """The arguments do not match the tool; the message for the model has the field and the reason."""
 
 
 class _Object(RootModel[dict[str, JsonValue]]):
@@ -61,7 +62,7 @@ async def parse_arguments(tool: Tool, text: str) -> BaseModel:
     """Return the validated arguments. Empty text counts as no arguments.
 
     Raises:
-        InvalidArgumentsError: not JSON, or not what the tool's signature, or its schema, says.
+        InvalidArgumentsError: not JSON, or no match for the tool's signature or schema.
     """
     arguments = read_arguments(tool, text)
     if isinstance(arguments, _Object) and (problems := await _violations(tool, arguments.root)):
@@ -70,10 +71,10 @@ async def parse_arguments(tool: Tool, text: str) -> BaseModel:
 
 
 def read_arguments(tool: Tool, text: str) -> BaseModel:
-    """Return the arguments as far as they are checked by the signature of a tool, not by a schema.
+    """Return the arguments, validated by the signature of a tool, but not by a schema.
 
     Raises:
-        InvalidArgumentsError: not JSON, or not what the tool's signature says.
+        InvalidArgumentsError: not JSON, or no match for the tool's signature.
     """
     model = _Object if tool.schema is not None else tool.arguments
     try:
@@ -88,15 +89,15 @@ def read_arguments(tool: Tool, text: str) -> BaseModel:
 
 
 def values_of(arguments: BaseModel) -> dict[str, object]:
-    """Return what the function is called with: a nested model stays the model that the signature asks for."""
+    """Return the arguments of the function call: nested models keep the types of the signature."""
     return {"arguments": arguments.root} if isinstance(arguments, _Object) else dict(arguments)
 
 
 _ITERATORS = (GeneratorType, type(TypeAdapter[Iterable[int]](Iterable[int]).validate_python(())))
 
 
-def _with_lists(value: object) -> Any:  # noqa: ANN401 -- of the type that it had, but for iterators
-    """Return a value with lists in place of iterators: who looks at the arguments first would use them up."""
+def _with_lists(value: object) -> Any:  # noqa: ANN401 -- the same type, except for iterators
+    """Return a value with lists in place of iterators, which could be read only once."""
     if isinstance(value, _ITERATORS):
         return [_with_lists(each) for each in cast("Iterable[object]", value)]
     if isinstance(value, tuple):
@@ -117,13 +118,13 @@ def _with_lists(value: object) -> Any:  # noqa: ANN401 -- of the type that it ha
 
 
 def as_json(arguments: BaseModel) -> dict[str, JsonValue]:
-    """Return the arguments as the tool gets them, defaults and all, for people and for policies."""
+    """Return the complete arguments of the tool, with defaults, for people and for policies."""
     if isinstance(arguments, _Object):
         return deepcopy(arguments.root)
     try:
         with translate_base_exceptions():
             return arguments.model_dump(mode="json", warnings=False, fallback=str)
-    except Exception:  # noqa: BLE001 -- a type of the tool's own that cannot be written
+    except Exception:  # noqa: BLE001 -- a type of the tool's own that cannot be serialized
         return {name: _shown(value) for name, value in values_of(arguments).items()}
 
 
@@ -143,7 +144,7 @@ def _problems(error: ValidationError) -> list[str]:
 
 
 async def _violations(tool: Tool, arguments: dict[str, JsonValue]) -> list[str]:
-    """Return what does not fit the schema, cut where it repeats a long value."""
+    """Return the violations of the schema, without long values."""
     try:
         found = await find_schema_violations_soon(tool.parameters, [arguments], most=_MAX_PROBLEMS)
     except SchemaUnfitError as error:

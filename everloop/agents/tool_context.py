@@ -1,4 +1,4 @@
-"""What a tool may know and do besides its arguments."""
+"""Context of a tool call: its data and operations besides the arguments."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -13,10 +13,10 @@ from everloop.workflows.contract.messages import Part
 from everloop.workflows.contract.questions import Answer
 from everloop.workflows.contract.tasks import Identity
 
-# What a tool does with artifacts.
+# Artifacts of a tool.
 
 Content = str | bytes | Iterable[str] | Iterable[bytes] | AsyncIterable[str] | AsyncIterable[bytes]
-"""A text, bytes, or pieces of either, which are taken one by one."""
+"""A text, bytes, or pieces of either, which are read one by one."""
 
 Row = Mapping[str, JsonValue]
 
@@ -26,19 +26,20 @@ class FileWriter(ABC):
 
     @abstractmethod
     async def write(self, chunk: str | bytes) -> None:
-        """Append to the file. What is written within 25 ms (once it is large: a second) goes out together."""
+        """Append to the file. Data written within 25 ms (in a large file: a second) are sent together."""
 
 
 class ToolArtifacts(ABC):
-    """The artifacts of the context that a tool call works in; subscribers of its task see what it writes.
+    """The artifacts in the context of a tool call; subscribers of its task see changes.
 
-    Writing under an id that is taken replaces that artifact, so that a call that runs again does no harm.
-    While a store is away, writes wait for it. Everything raises `ArtifactError` (named in
-    `everloop.stores.artifacts.errors`) where it is refused, and `ValueError` for an unusable id.
+    Writing under an existing id replaces that artifact, so that a call that runs again does no harm. If
+    a store is unavailable, writes wait for it. All methods raise `ArtifactError` (named in
+    `everloop.stores.artifacts.errors`) if the store rejects the change, and `ValueError` for an
+    unusable id.
     """
 
     @abstractmethod
-    async def write_file(  # noqa: PLR0913 -- what a file is called, each by its name
+    async def write_file(  # noqa: PLR0913 -- fields of a file, each by its name
         self,
         artifact_id: str,
         content: Content,
@@ -84,7 +85,7 @@ class ToolArtifacts(ABC):
         """Write a dataset of any size in constant memory. `schema` is the JSON schema of a row."""
 
     @abstractmethod
-    async def create(  # noqa: PLR0913 -- what an artifact is made of, each by its name
+    async def create(  # noqa: PLR0913 -- fields of an artifact, each by its name
         self,
         artifact_id: str,
         parts: Sequence[Part],
@@ -94,7 +95,7 @@ class ToolArtifacts(ABC):
         complete: bool = True,
         override: bool = True,
     ) -> StoredArtifact:
-        """Make an artifact of several parts; one that is not complete takes more."""
+        """Create an artifact of several parts; one that is not complete accepts more."""
 
     @abstractmethod
     async def append(
@@ -104,11 +105,11 @@ class ToolArtifacts(ABC):
 
     @abstractmethod
     async def replace_part(self, artifact_id: str, index: int, part: Part) -> StoredArtifact:
-        """Put a part in the place of another."""
+        """Replace a part."""
 
     @abstractmethod
     async def complete(self, artifact_id: str) -> StoredArtifact:
-        """Say that an artifact is whole."""
+        """Mark an artifact as complete."""
 
     @abstractmethod
     def read(self, artifact_id: str, index: int = 0) -> AsyncIterator[bytes]:
@@ -120,11 +121,11 @@ class ToolArtifacts(ABC):
 
     @abstractmethod
     async def get(self, artifact_id: str) -> StoredArtifact:
-        """Return what is known of an artifact."""
+        """Return an artifact without its content."""
 
     @abstractmethod
     async def list(self) -> Sequence[StoredArtifact]:
-        """Return all artifacts of the context, oldest first, also those that clients sent along."""
+        """Return all artifacts of the context, oldest first, also files of clients."""
 
     @abstractmethod
     async def delete(self, artifact_id: str) -> None:
@@ -132,7 +133,7 @@ class ToolArtifacts(ABC):
 
     @abstractmethod
     async def show(self, artifact_id: str, index: int = 0) -> None:
-        """As `ToolContext.show`."""
+        """Show a part to the model, as `ToolContext.show` does."""
 
 
 async def _no_secret(_name: str) -> JsonValue:
@@ -158,39 +159,39 @@ class ToolContext:
     attempt: int
     """Counts from 1."""
     idempotency_key: str
-    """The same for every attempt of the same call: hand it to services that accept one."""
+    """The same for every attempt of the same call: pass it to services that accept one."""
     progress: Callable[[str], Awaitable[None]]
-    """Lets subscribers know how far the call is, in a few words."""
+    """Reports progress to subscribers, in a few words."""
     artifacts: ToolArtifacts
-    """Those of the context: read them, and write what the task is to leave behind."""
+    """Artifacts of the context: read them, and write the results of the task."""
     auth: Identity = ANYBODY
-    """Who started the task, as the gateway authenticated them: nothing secret."""
+    """Who started the task, as authenticated by the gateway: nothing secret."""
     answers: tuple[Answer, ...] = ()
-    """What the tool's own questions came to, oldest first."""
+    """Answers to the tool's own questions, oldest first."""
     secret: Callable[[str], Awaitable[JsonValue]] = _no_secret
-    """Returns what a client supplied for an `AuthRequired` of that name, None if there is nothing yet; it
-    raises if their store is silent for 20 s."""
+    """Returns the secret that a client supplied for an `AuthRequired` of that name, None before; it raises
+    if the store does not respond for 20 s."""
     kept: JsonValue = None
-    """What an earlier attempt has kept; None before."""
+    """Data that an earlier attempt stored; None before."""
     keep: Callable[[JsonValue], Awaitable[None]] = _forget
-    """Lets a later attempt of this call, or the same call after a question, know what an attempt has come to
-    so far (a job's id, a position)."""
+    """Stores progress data (a job's id, a position) for a later attempt of this call, or for the same call
+    after a question."""
     is_wanted: Callable[[], bool] = _yes
-    """For an attempt that Temporal took for lost and that is stopped after all: False if the call has ended
-    for good, so that no other attempt goes on with it."""
+    """For an attempt that Temporal considered lost and that is stopped later: False if the call has ended
+    for good, so that no other attempt continues it."""
 
     async def show(self, artifact_id: str, index: int = 0) -> None:
-        """Let the model look at a part of an artifact, with the result of the call; 20 at most.
+        """Show a part of an artifact to the model, with the result of the call; 20 at most.
 
-        It gets what it would get of a file of the client: the file itself, a text, or a line about it.
+        It gets the same as for a file of the client: the file itself, a text, or a line about it.
 
         Raises:
-            ArtifactError: there is none such.
+            ArtifactError: the artifact does not exist.
             ValueError: these are too many.
         """
         await self.artifacts.show(artifact_id, index)
 
     @property
     def answer(self) -> JsonValue:
-        """The value of the last answer; None if the tool has not asked yet."""
+        """The value of the last answer; None before the first one."""
         return self.answers[-1].value if self.answers else None

@@ -1,4 +1,4 @@
-"""What is read off a function, or another callable, that becomes a tool: name, description, arguments."""
+"""Name, description and arguments of a tool, from its function or another callable."""
 
 import functools
 import inspect
@@ -32,20 +32,20 @@ _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}")
 
 
 def is_tool_name(name: str) -> bool:
-    """Whether providers of models take it."""
+    """Return True for a name that providers of models accept."""
     return _NAME.fullmatch(name) is not None
 
 
 def as_tool_name(text: str) -> str:
-    """Return the name nearest to a text that providers of models take."""
+    """Return the valid tool name nearest to a text."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", text)[:LONGEST_NAME]
 
 
 def name_of(function: Function) -> str:
-    """Return what a tool is called that has no other name; an object has that of its class, in lower case.
+    """Return the name of a function; an object has that of its class, in lower case.
 
     Raises:
-        ToolDefinitionError: nothing that could be called by a model.
+        ToolDefinitionError: it cannot be called by a model.
     """
     if isinstance(function, type):
         raise ToolDefinitionError(
@@ -66,32 +66,32 @@ def name_of(function: Function) -> str:
 
 
 def is_async(function: Function) -> bool:
-    """Whether calling it gives something to await."""
+    """Return True if its call returns an awaitable."""
     whole = _whole(function)
     return inspect.iscoroutinefunction(whole) or inspect.iscoroutinefunction(type(whole).__call__)
 
 
 def code_of(function: Function) -> CodeType | None:
-    """Return the code that its author wrote, if there is any."""
+    """Return the code of its author, if there is any."""
     whole = _whole(function)
     written = whole if hasattr(whole, "__name__") else type(whole).__call__
     return getattr(inspect.unwrap(written), "__code__", None)
 
 
 def is_unbound(function: Function) -> bool:
-    """Whether it is a method, written in a class, that has no object yet."""
+    """Return True for a method of a class without an object."""
     first = next(iter(inspect.signature(function).parameters.values()), None)
     return first is not None and first.name in {"self", "cls"} and first.annotation is first.empty
 
 
 def parameters_of(tool_name: str, function: Function) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters that a call gives, by name: not those that a `functools.partial` has given.
+    """Return the parameters of a call by name, without those set by a `functools.partial`.
 
     Raises:
-        ToolDefinitionError: it cannot be called by name, or has annotations that mean nothing.
+        ToolDefinitionError: it cannot be called by name, or has meaningless annotations.
     """
     if is_unbound(function):
-        return {}  # of the method as it stands in its class; that of an object is looked at
+        return {}  # an unbound method; the one of an object is inspected
     if inspect.isgeneratorfunction(_whole(function)) or inspect.isasyncgenfunction(_whole(function)):
         raise ToolDefinitionError(
             f"tool {tool_name!r}: it yields; a tool returns once: return a list, and tell of the way "
@@ -113,7 +113,7 @@ def parameters_of(tool_name: str, function: Function) -> Mapping[str, inspect.Pa
 def arguments_of(
     tool_name: str, parameters: Mapping[str, inspect.Parameter], told: Mapping[str, str]
 ) -> type[BaseModel]:
-    """Return the pydantic model of a tool's arguments; `told` is what its docstring tells of each.
+    """Return the pydantic model of a tool's arguments; `told` are their descriptions in its docstring.
 
     Raises:
         ToolDefinitionError: a parameter that no model could fill in.
@@ -159,11 +159,11 @@ def _is_described(annotation: object, default: object) -> bool:
 
 
 def _problem_of_types(tool_name: str, fields: Mapping[str, Any]) -> str:
-    """Return which parameter has a type that no model can write, and why."""
+    """Return the parameter with a type that no model can write, and why."""
     for name, field in fields.items():
         try:
             create_model("one", __base__=Arguments, **{name: field}).model_json_schema()
-        except Exception as error:  # noqa: BLE001 -- pydantic has many for what an annotation can be; all become a line
+        except Exception as error:  # noqa: BLE001 -- pydantic has many errors for annotations; all become a line
             reason = str(getattr(error, "message", error)).partition("\n")[0].partition(". ")[0].rstrip(".")
             return (
                 f"tool {tool_name!r}: parameter {name!r} is {_shown(field[0])}, of which there is no JSON "
@@ -183,13 +183,13 @@ def _shown(value: object) -> str:
 
 
 def _whole(function: Function) -> Function:
-    """Return what a `functools.partial` is a part of, or a method object is made of."""
+    """Return the function behind a `functools.partial` or a method object."""
     while isinstance(function, functools.partial):
         function = cast("functools.partial[Any]", function).func
     return function
 
 
-# What a docstring says: of the tool, and in its section Args (or after `:param name:`) of each parameter.
+# Docstrings: description of the tool, and in the section Args (or after `:param name:`) of parameters.
 
 _LINES = re.MULTILINE
 _SECTION = re.compile(
@@ -200,10 +200,10 @@ _PARAM = re.compile(r"^:param[ \t]+(?:[^:\n]*[ \t])?(\w+):[ \t]*(.*(?:\n[ \t]+.*
 
 
 def read_docstring(tool_name: str, function: Function) -> tuple[str, dict[str, str]]:
-    """Return the description of a tool, and what is told of its parameters.
+    """Return the description of a tool, and those of its parameters.
 
     Raises:
-        ToolDefinitionError: there is none, or it tells of a parameter that is not there.
+        ToolDefinitionError: it is missing, or describes an unknown parameter.
     """
     whole = _whole(function)
     text = inspect.getdoc(whole) if hasattr(whole, "__name__") else _doc_of_object(whole)
@@ -226,14 +226,14 @@ def read_docstring(tool_name: str, function: Function) -> tuple[str, dict[str, s
 
 
 def _doc_of_object(value: object) -> str | None:
-    """Return what its `__call__` says, or else its class; what dataclasses say by themselves is nothing."""
+    """Return the docstring of `__call__` or of the class, unless it was generated for a dataclass."""
     cls = type(value)
     doc = inspect.getdoc(cls.__call__) or inspect.getdoc(cls)
     return None if doc and doc.startswith(f"{cls.__name__}(") else doc
 
 
 def _split(text: str) -> tuple[str, dict[str, str]]:
-    """Part what is told of parameters from the rest."""
+    """Separate the descriptions of parameters from the rest."""
     told: dict[str, str] = {}
 
     def take(section: re.Match[str]) -> str:

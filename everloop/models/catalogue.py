@@ -261,7 +261,7 @@ class _Reader:
 
     @property
     def has_address(self) -> bool:
-        """Return True if an address is set, or not needed by the kind of an author."""
+        """Whether an address is set, or not needed by the kind of an author."""
         is_own = ":" in self._table.get("kind", "")
         return is_own or bool(self._table.get("base_url") or self._table.get("base_url_variable"))
 

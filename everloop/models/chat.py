@@ -241,7 +241,7 @@ class ChatReader:
 
     @property
     def is_empty(self) -> bool:
-        """Return True before an answer, a call or a finish reason."""
+        """Whether neither an answer, a call nor a finish reason has arrived."""
         return not (self._has_text or self._has_refusal or self._names or self._reason)
 
     def end(self, *, is_done: bool) -> Ended:

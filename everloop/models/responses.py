@@ -217,7 +217,7 @@ class _Item:
 
     @property
     def is_tool(self) -> bool:
-        """Return True for a call of a tool that the provider runs."""
+        """Whether it is a call of a tool that the provider runs."""
         return self.call is None and self.type.endswith(("_call", "mcp_list_tools"))
 
     def place(self) -> Object | None:

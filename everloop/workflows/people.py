@@ -34,7 +34,7 @@ class Asking:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Return True if all open questions are published, and sub-agents have their answers."""
+        """Whether all open questions are published, and sub-agents have their answers."""
         return not (self._is_busy or self._has_news)
 
     async def keep_published(self, call_begins: Callable[[], bool]) -> None:
@@ -71,12 +71,12 @@ class Asking:
 
     @property
     def _is_published(self) -> bool:
-        """Return True if the last status names exactly the open questions."""
+        """Whether the last status names exactly the open questions."""
         return self._state.status.questions == self._state.open_questions
 
     @property
     def _is_over(self) -> bool:
-        """Return True if the last status names questions, and no question is open."""
+        """Whether the last status names questions, and no question is open."""
         return not self._is_published and not self._state.questions
 
     async def _hand_down(self) -> None:

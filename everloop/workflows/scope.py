@@ -91,7 +91,7 @@ class TaskScope:
 
     @property
     def has_hidden_task(self) -> bool:
-        """Return True if clients do not see the task: its message may be answered at once."""
+        """Whether clients do not see the task: its message may be answered at once."""
         return self.task.agent.routing == "auto" and not self.state.is_routed
 
     def queue(self, kind: str) -> str | None:

@@ -32,14 +32,14 @@ from everloop.runtime.foreign_schemas import in_schema_thread
 from everloop.runtime.outbound.policy import HeadersError, headers_for
 from everloop.workflows.contract.tasks import Identity
 
-# From the tools that an MCP server lists to those that a model is offered.
+# Conversion of the tools of an MCP server to tools for models.
 
 
 def names_of(tools: Iterable[str], prefix: str) -> dict[str, str]:
-    """Return the tools of a server by the names that models know them by.
+    """Return the tools of a server by their names for models.
 
-    Models know fewer characters than MCP. Of tools that would come to share a name, each gets one that says
-    by a hash which it is, whatever the order of the list.
+    Models accept fewer characters than MCP. Of tools with the same resulting name, each gets a hash in
+    its name, independent of the order of the list.
     """
     plain = {tool: as_tool_name(prefix + tool) for tool in tools}
     shared = {name for name, count in Counter(plain.values()).items() if count > 1}
@@ -50,28 +50,28 @@ def names_of(tools: Iterable[str], prefix: str) -> dict[str, str]:
 
 
 def description_of(tool: ListedTool, server: str) -> str:
-    """Return what the model reads about a tool."""
+    """Return the description of a tool for the model."""
     title = tool.title or (tool.annotations and tool.annotations.title)
     return tool.description or title or f"{tool.name}, a tool of {server}"
 
 
 def is_idempotent(tool: ListedTool, definition: McpDefinition) -> bool:
-    """Whether a call may be repeated: as the definition says, else as the server does."""
+    """Return True if a call may be repeated: by the definition, else by the server's annotations."""
     hints = tool.annotations
     hinted = hints and (hints.read_only_hint or hints.idempotent_hint)
     return _chosen(tool.name, hinted, setting=definition.idempotent)
 
 
 def is_quick(tool: ListedTool, definition: McpDefinition) -> bool:
-    """Whether a call runs as one of a quick tool: as the definition says, if it may be repeated."""
+    """Return True if a call runs as a quick tool: by the definition, if it may be repeated."""
     return is_idempotent(tool, definition) and _chosen(tool.name, hint=False, setting=definition.quick)
 
 
 def needs_approval(tool: ListedTool, definition: McpDefinition) -> bool:
-    """Whether people are asked first: as the definition says, else where the server says "destructive".
+    """Return True if an approval is needed: by the definition, else for the annotation "destructive".
 
-    MCP takes a tool without annotations for destructive; most servers have none, and their harmless tools
-    would all wait for people. So only what a server says counts.
+    In MCP a tool without annotations counts as destructive; most servers have none, and their harmless
+    tools would all wait for people. So only an explicit annotation counts.
     """
     hints = tool.annotations
     hinted = hints and hints.destructive_hint and not hints.read_only_hint
@@ -92,20 +92,21 @@ def _distinct(name: str, tool: str) -> str:
 # The sessions of a worker process with one server.
 
 MOST_SESSIONS = 32
-"""How many callers with headers of their own keep a session; more only while all of them are in use."""
+"""Maximum sessions of callers with headers of their own; more only while all of them are in use."""
 
 IDLE = 300.0
-"""Seconds after which the session of a caller ends when nobody uses it."""
+"""Seconds after which an unused session of a caller ends."""
 
 CLOSING = 10.0
-"""Seconds that sessions have to end; a server that a command started needs up to 6 of them."""
+"""Timeout for ending sessions, in seconds; a server that a command started needs up to 6 of them."""
 
 
 @dataclass(eq=False)
 class SessionPool:
     """One session for each set of headers: opened on first use, shared, and replaced when it has ended.
 
-    `most` are kept (default 32), each until it was out of use for `idle` seconds; None keeps them for ever.
+    `most` are cached (default 32), each until it was unused for `idle` seconds; with None they never
+    expire.
     """
 
     server: str
@@ -130,7 +131,7 @@ class SessionPool:
         if self._is_closed:
             raise McpUnavailableError(f"the MCP server {self.server!r} is closed; the worker stops")
         written = json.dumps(sorted((name.lower(), value) for name, value in headers.items()))
-        key = hashlib.sha256(written.encode()).hexdigest()  # shows none of them
+        key = hashlib.sha256(written.encode()).hexdigest()  # does not reveal them
         session = self._find(key, headers)
         session.users += 1
         try:
@@ -142,7 +143,7 @@ class SessionPool:
             self._rest(key)
 
     async def close(self) -> None:
-        """End all sessions, with whatever is running in them, for good."""
+        """End all sessions permanently, with all their running calls."""
         self._is_closed = True
         for key in list(self._sessions):
             self._drop(key)
@@ -168,7 +169,7 @@ class SessionPool:
         return session
 
     def _rest(self, key: str) -> None:
-        """Make room, and see to it that a session without users ends some day."""
+        """Evict sessions above the limit, and schedule the end of unused ones."""
         for other in [key for key, session in self._sessions.items() if not session.users]:
             if len(self._sessions) <= self.most:
                 break
@@ -196,7 +197,7 @@ Result = TypeVar("Result")
 _log = structlog.get_logger()
 
 _LINKS_SHARE = 0.8
-"""How much of the time that a call has left goes into reading what its result links to."""
+"""Share of the call's remaining time for reading linked resources."""
 
 
 class McpClient:
@@ -207,15 +208,15 @@ class McpClient:
         self._pool = SessionPool(
             definition.label,
             lambda headers: McpSession(definition, headers),
-            # Whom a function gives headers may never come back; what all callers share stays.
+            # A caller with headers from a function may never return; a shared session stays.
             idle=IDLE if callable(definition.headers) else None,
         )
 
     async def list_tools(self, caller: Identity) -> list[Tool]:
-        """Ask the server for its tools.
+        """Request the tools of the server.
 
         Raises:
-            McpError: it did not tell.
+            McpError: the request failed.
         """
         found = await self._ask(caller, lambda session: session.tools.ask(), repeatable=True)
         names = names_of(found, self._server.prefix)
@@ -223,10 +224,10 @@ class McpClient:
         return [tool for tool in offered if tool]
 
     async def get_tool(self, name: str, caller: Identity) -> Tool | None:
-        """Return a tool as it is known; the server is asked only if it said that its list has changed.
+        """Return a tool from the cache; the server is requested only if it announced a change of its list.
 
         Raises:
-            McpError: it had to be asked and did not tell.
+            McpError: the request was needed and failed.
         """
         found = await self._ask(caller, lambda session: session.tools.get(), repeatable=True)
         listed = names_of(found, self._server.prefix).get(name)
@@ -237,7 +238,7 @@ class McpClient:
         await self._pool.close()
 
     async def _tool(self, name: str, listed: ListedTool) -> Tool | None:
-        """Return what is offered for a tool of the server; None if its schema is of no use."""
+        """Return the offered tool for a tool of the server; None if its schema is unusable."""
         repeatable = is_idempotent(listed, self._server)
 
         async def call(arguments: dict[str, JsonValue], context: ToolContext) -> str:
@@ -263,7 +264,7 @@ class McpClient:
     async def _call(
         self, name: str, arguments: dict[str, JsonValue], context: ToolContext, *, repeatable: bool
     ) -> str:
-        """Call a tool and return what the model reads of its result."""
+        """Call a tool and return its result for the model."""
         deadline = asyncio.get_running_loop().time() + self._server.seconds
 
         async def in_session(session: McpSession) -> str:
@@ -292,7 +293,7 @@ class McpClient:
     async def _ask(
         self, caller: Identity, question: Callable[[McpSession], Awaitable[Result]], *, repeatable: bool
     ) -> Result:
-        """Ask in a session; once more in a new one where the old one is lost and nothing can happen twice."""
+        """Call in a session; retry in a new one if the old one is lost and nothing can happen twice."""
         try:
             headers = await headers_for(self._server.headers, caller)
         except HeadersError as error:
@@ -308,13 +309,13 @@ class McpClient:
             if not repeatable:
                 raise
         except McpSessionGoneError:
-            pass  # nothing was done
+            pass  # the request was not carried out
         async with self._pool.session(headers) as session:
             return await question(session)
 
 
 def _reader(session: McpSession, deadline: float) -> Callable[[str], Awaitable[ReadResourceResult]]:
-    """Return what reads linked resources: together, they do not take all the time that the call has left."""
+    """Return a reader of linked resources, which shares a part of the call's remaining time."""
     loop = asyncio.get_running_loop()
     until = loop.time() + (deadline - loop.time()) * _LINKS_SHARE
 

@@ -1,4 +1,4 @@
-"""What an agent's definition says of an MCP server."""
+"""Definition of an MCP server by the author of an agent."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,10 @@ from everloop.workflows.contract.parts import is_http_url
 
 @dataclass(frozen=True)
 class McpDefinition:
-    """Where an MCP server is, and which of its tools are offered in which way; see `everloop.agents.mcp.mcp`.
+    """Address of an MCP server, and its offered tools with their settings; see `everloop.agents.mcp.mcp`.
 
     Raises:
-        AgentDefinitionError: the server cannot be found or asked like this.
+        AgentDefinitionError: the address or a setting is invalid.
     """
 
     url: str = field(default="", repr=False)
@@ -51,11 +51,11 @@ class McpDefinition:
 
     @property
     def seconds(self) -> float:
-        """How long a call may take."""
+        """Timeout of a call."""
         return self.timeout.total_seconds()
 
     def offers(self, tool: str) -> bool:
-        """Whether a tool of the server is offered."""
+        """Return True if a tool of the server is offered."""
         return matches(tool, self.tools)
 
     def _problem_of_server(self) -> str:
@@ -94,5 +94,5 @@ class McpDefinition:
 
 
 def matches(tool: str, patterns: Sequence[str]) -> bool:
-    """Whether the name of a tool fits any of the patterns (`*`, `?`, `[…]`)."""
+    """Return True if the name of a tool matches any of the patterns (`*`, `?`, `[…]`)."""
     return any(fnmatchcase(tool, pattern) for pattern in patterns)

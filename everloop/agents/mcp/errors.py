@@ -1,13 +1,13 @@
 """Errors of MCP servers. Models read them, and people: in logs and in the failures of tasks.
 
 McpError
-├── McpUnavailableError   the server cannot be reached or started; it was asked nothing
-│   └── McpRefusedError   it does not let this caller in
-├── McpSessionGoneError   it no longer knows the session; what was asked of it was not done
-├── McpLostError          the connection went away under a call, whose outcome nobody knows
+├── McpUnavailableError   the server cannot be reached or started; no request was sent
+│   └── McpRefusedError   it rejects this caller
+├── McpSessionGoneError   it has closed the session; the request was not carried out
+├── McpLostError          the connection was lost during a call, with an unknown outcome
 ├── McpTimeoutError       it did not answer in time
-├── McpProtocolError      it answered, but not as MCP wants
-└── McpToolError          the tool itself says that it failed
+├── McpProtocolError      its answer violates MCP
+└── McpToolError          the tool reported a failure
 """
 
 from collections.abc import Callable, Mapping
@@ -21,23 +21,23 @@ from everloop.runtime.user_code import inner_errors
 
 
 class McpError(Exception):
-    """Something is wrong with an MCP server; the message names it and says what to do."""
+    """An error of an MCP server; the message has its name and the next step."""
 
 
 class McpUnavailableError(McpError):
-    """The server cannot be reached or started; it was asked nothing."""
+    """The server cannot be reached or started; no request was sent."""
 
 
 class McpRefusedError(McpUnavailableError):
-    """The server does not let this caller in."""
+    """The server rejects this caller."""
 
 
 class McpSessionGoneError(McpError):
-    """The server no longer knows the session; what was asked of it was not done."""
+    """The server has closed the session; the request was not carried out."""
 
 
 class McpLostError(McpError):
-    """The connection went away under a call, which may or may not have taken effect."""
+    """The connection was lost during a call, which may or may not have taken effect."""
 
 
 class McpTimeoutError(McpError):
@@ -45,18 +45,18 @@ class McpTimeoutError(McpError):
 
 
 class McpProtocolError(McpError):
-    """The server answered, but not as MCP wants."""
+    """The answer of the server violates MCP."""
 
 
 class McpToolError(McpError):
-    """The tool says that it failed; the message is its own."""
+    """The tool reported a failure; the message is its own."""
 
 
-# What the SDK raises, as errors that say which server it was and what to do.
+# Translation of SDK errors to errors with the name of the server and the next step.
 
 
 class Fault(StrEnum):
-    """What went wrong below MCP."""
+    """Kind of a failure below MCP."""
 
     UNREACHABLE = "unreachable"
     """The request was not sent."""
@@ -68,10 +68,10 @@ class Fault(StrEnum):
     """401 or 403."""
 
     GONE = "gone"
-    """The session is not known (any more)."""
+    """The session is unknown or closed."""
 
     COMPRESSED = "compressed"
-    """The answer is, though it was asked for as it is."""
+    """The answer is compressed, against the request."""
 
     BUSY = "busy"
     """429 or 503."""
@@ -84,7 +84,7 @@ class Fault(StrEnum):
 
 
 def fault_in(data: object) -> tuple[Fault, str] | None:
-    """Return what went wrong, and the answer, of the data of a JSON-RPC error; None if MCP itself failed."""
+    """Return the fault and the answer in the data of a JSON-RPC error; None for an error of MCP."""
     match data:
         case {"fault": str() as kind, "answer": str() as answer} if kind in set(Fault):
             return Fault(kind), answer
@@ -95,12 +95,12 @@ def fault_in(data: object) -> tuple[Fault, str] | None:
 _SDK_LOST = ("Connection closed", "SSE stream")
 
 _LONGEST = 2000
-"""Characters of what a server says of an error."""
+"""Maximum characters of a server's error text."""
 
 
 def mcp_error(error: BaseException, server: str, hide: Callable[[str], str]) -> McpError:
-    """Return what an error of the SDK means for whoever asked the server."""
-    cause = inner_errors(error)[0]  # the SDK's task groups wrap what ended them
+    """Return our error for an error of the SDK."""
+    cause = inner_errors(error)[0]  # the SDK's task groups wrap their cause
     if isinstance(cause, McpError):
         return cause
     if isinstance(cause, MCPError):
@@ -117,7 +117,7 @@ def mcp_error(error: BaseException, server: str, hide: Callable[[str], str]) -> 
 
 
 def misshapen(error: ValidationError) -> str:
-    """Say where an answer is not as MCP wants; what pydantic says itself quotes the answer."""
+    """Return the place where an answer violates MCP, without pydantic's text, which quotes the answer."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
     return f"it does not have the form that MCP wants (at {place})"
@@ -128,7 +128,7 @@ def _explained_answer(error: MCPError, server: str, hide: Callable[[str], str]) 
     if fault in _FAULTS:
         kind, text = _FAULTS[fault]
         return kind(f"the MCP server {server!r} {text.format(answer)}")
-    # Servers use the codes that the SDK has for these two as well, and for anything.
+    # Servers use the SDK's codes for these two, and for other errors as well.
     sdk_lost = error.code == CONNECTION_CLOSED and error.message.startswith(_SDK_LOST)
     if fault is Fault.LOST or sdk_lost:
         return McpLostError(
@@ -164,4 +164,4 @@ _FAULTS: Mapping[Fault | None, tuple[type[McpError], str]] = {
         "answered {}, where MCP has JSON or events; see that its url is that of MCP, and not of a page",
     ),
 }
-"""What each fault but `LOST` means, with the answer."""
+"""Error and text for each fault but `LOST`, with the answer."""

@@ -1,7 +1,8 @@
 """Runs an MCP server so that it ends with the worker: `python launcher.py WORKER_PID COMMAND …`.
 
-A killed worker cannot end what it has started. Most servers end when their input does, not one that is
-stuck in a tool, or one that never looks. Linux ends this process with its parent, whatever it has become.
+A killed worker cannot end the processes that it has started. Most servers end when their input does,
+but not one that is stuck in a tool, or one that never reads it. Linux ends this process with its
+parent, also after exec.
 """
 
 import ctypes
@@ -14,7 +15,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Have the kernel end this process with its parent, and become the command."""
+    """Request from the kernel that this process ends with its parent, and execute the command."""
     worker, command = int(sys.argv[1]), sys.argv[2:]
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != worker:

@@ -1,4 +1,4 @@
-"""MCP servers as plugins. Whoever only loads agents, such as a gateway, imports nothing of MCP with this."""
+"""MCP servers as plugins. A process that only loads agents, such as a gateway, imports nothing of MCP."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from everloop.agents.mcp.client import McpClient
 
 
-def mcp(  # noqa: PLR0913 -- where a server is and how its tools are offered, each by its name
+def mcp(  # noqa: PLR0913 -- settings of a server and its tools, each by its name
     url: str = "",
     *,
     command: Sequence[str] = (),
@@ -33,19 +33,20 @@ def mcp(  # noqa: PLR0913 -- where a server is and how its tools are offered, ea
 ) -> Plugin:
     """Offer the tools of an MCP server: one behind a `url` (streamable HTTP), or one that a `command` starts.
 
-    A command is started once in each worker process, when its tools are first needed, with `env` beside the
-    worker's PATH, HOME, USER, LOGNAME, SHELL and TERM. `headers` go out with each request; a function of the
-    caller's `Identity`, sync or async, gives each caller headers, and with them a session, of their own.
+    A command is started once in each worker process, when its tools are first needed, with `env` beside
+    the worker's PATH, HOME, USER, LOGNAME, SHELL and TERM. `headers` are sent with each request; a
+    function of the caller's `Identity`, sync or async, gives each caller headers, and with them a
+    session, of their own.
 
-    `tools` are patterns (`*`, `?`) of the names that are offered; `prefix` is put before them. `name` is that
-    of the plugin and of the server in errors (default: its host, or what the command is called); give one
-    when an agent has two servers with the same. `timeout` bounds one call (default 30 s).
+    `tools` are patterns (`*`, `?`) of the offered names; `prefix` is put before them. `name` is that of
+    the plugin and of the server in errors (default: its host, or the name of the command); set it when
+    an agent has two servers with the same. `timeout` limits one call (default 30 s).
 
-    `idempotent` and `needs_approval` say of all tools, or of those that fit the patterns, whether a call may
-    be repeated after a crash, and whether people are asked first. By default the server's own annotations
-    decide: what only reads, or says that it is idempotent, is; people are asked where it says that it is
-    destructive. `quick` says likewise which of those that may be repeated take a second at most, and run as
-    quick tools (`everloop.agents.tool`; default: none).
+    `idempotent` and `needs_approval` decide for all tools, or for those that match the patterns,
+    whether a call may be repeated after a crash, and whether it needs an approval. By default the
+    server's annotations decide: a tool that is read-only or idempotent may be repeated; a destructive
+    one needs an approval. `quick` selects the tools among the repeatable ones that take a second at
+    most, and run as quick tools (`everloop.agents.tool`; default: none).
 
     Raises:
         AgentDefinitionError: neither or both of url and command, or a setting that makes no sense.
@@ -68,35 +69,35 @@ def mcp(  # noqa: PLR0913 -- where a server is and how its tools are offered, ea
 
 @dataclass(kw_only=True, eq=False)
 class McpServer(Plugin):
-    """Lists and calls the tools of an MCP server. Its connections are those of the process that it is in."""
+    """Lists and calls the tools of an MCP server. Each process has its own connections."""
 
     definition: McpDefinition
     _client: "McpClient | None" = field(default=None, init=False, repr=False)
 
     async def list_tools(self, context: HookContext) -> Sequence[Tool]:
-        """Ask the server for its tools.
+        """Request the tools of the server.
 
         Raises:
-            McpError: it did not tell (`everloop.agents.mcp.errors`).
+            McpError: the request failed (`everloop.agents.mcp.errors`).
         """
         return await (await self._connections()).list_tools(context.auth)
 
     async def get_tool(self, name: str, context: HookContext) -> Tool | None:
-        """Return a tool as the server last listed it; it is asked only if it said that its list has changed.
+        """Return a tool from the last list; the server is requested only after a change of its list.
 
         Raises:
-            McpError: it had to be asked and did not tell (`everloop.agents.mcp.errors`).
+            McpError: the request was needed and failed (`everloop.agents.mcp.errors`).
         """
         return await (await self._connections()).get_tool(name, context.auth)
 
     async def close(self) -> None:
-        """End the sessions, and the server if a command started it. Whoever needs it next starts it again."""
+        """End the sessions, and the server if a command started it. The next use starts it again."""
         client, self._client = self._client, None
         if client:
             await client.close()
 
     async def _connections(self) -> "McpClient":
-        """Return what talks to the server; the SDK is imported in a thread, it takes about half a second."""
+        """Return the client; the SDK is imported in a thread, because it takes about half a second."""
         if self._client is None:
             await asyncio.to_thread(import_module, "everloop.agents.mcp.client")
             from everloop.agents.mcp.client import McpClient  # noqa: PLC0415 -- see the head of this module

@@ -1,7 +1,7 @@
-"""Answers of MCP servers that are not quite as MCP asks, made usable before the SDK reads them.
+"""Repair of slightly invalid answers of MCP servers, before the SDK reads them.
 
-The SDK refuses a whole answer for any part of it: all tools for one of them, and the result of a call that
-has run. What is left out is logged.
+The SDK rejects a whole answer for any part of it: all tools for one of them, and the result of a call
+that has run. Removed parts are logged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _log = structlog.get_logger()
 
 
 def repair_answers(client: Client, server: str) -> None:
-    """Repair what a server answers on an open connection."""
+    """Repair the answers of a server on an open connection."""
     # The SDK has no argument for it.
     dispatcher: Any = client.session._dispatcher  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- as above
     send = dispatcher.send_raw_request
@@ -33,9 +33,9 @@ def repair_answers(client: Client, server: str) -> None:
 
 
 def _misshapen(answer: Mapping[str, Any], version: str) -> Mapping[int, Sequence[str]]:
-    """Return what the SDK would refuse of a list of tools, by the number of the tool.
+    """Return the SDK's errors in a list of tools, by the number of the tool.
 
-    Empty where nothing is wrong, and where more than single tools is.
+    Empty if the list is valid, or if more than single tools is wrong.
     """
     found: dict[int, list[str]] = {}
     try:
@@ -51,7 +51,7 @@ def _misshapen(answer: Mapping[str, Any], version: str) -> Mapping[int, Sequence
 
 
 def _usable(tools: Sequence[object], misshapen: Mapping[int, Sequence[str]], server: str) -> list[object]:
-    """Return the tools without those that are misshapen; if the `outputSchema` alone is, without that."""
+    """Return the valid tools; if only the `outputSchema` of one is wrong, without that."""
     usable: list[object] = []
     for number, tool in enumerate(tools):
         given = cast("dict[str, Any]", tool if isinstance(tool, dict) else {})

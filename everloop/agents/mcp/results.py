@@ -1,4 +1,4 @@
-"""What a call of an MCP tool came to, as a text for the model and artifacts for everybody."""
+"""Results of MCP tools: a text for the model, and artifacts."""
 
 import asyncio
 import hashlib
@@ -33,10 +33,10 @@ from everloop.agents.tool_context import ToolArtifacts
 from everloop.runtime.outbound.policy import hide, secret_words
 
 MOST_LINKS = 20
-"""How many resources that a result links to are fetched; of others the model reads the address."""
+"""Maximum number of linked resources to fetch; of others the model gets the address."""
 
 Read = Callable[[str], Awaitable[ReadResourceResult]]
-"""Reads a resource of the server, in the time that the call has left."""
+"""Reads a resource of the server, within the remaining time of the call."""
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 
@@ -46,8 +46,8 @@ _log = structlog.get_logger()
 class ResultWriter:
     """Writes the result of one call: texts go to the model, files into artifacts that the text names.
 
-    The ids of the artifacts come from `key`, which is the same for each attempt at the call: run again, it
-    replaces them.
+    The ids of the artifacts are derived from `key`, which is the same for each attempt of the call, so
+    a retry replaces them.
     """
 
     def __init__(self, tool: str, key: str, artifacts: ToolArtifacts, read: Read) -> None:
@@ -59,10 +59,10 @@ class ResultWriter:
         self._links = 0
 
     async def text_of(self, result: CallToolResult) -> str:
-        """Return what the model reads.
+        """Return the text for the model.
 
         Raises:
-            McpToolError: the tool says that it failed.
+            McpToolError: the tool reported a failure.
         """
         if result.is_error:
             problem = _with_structured(list(_texts_in(result)), result)
@@ -83,7 +83,7 @@ class ResultWriter:
                 assert_never(block)
 
     async def _fetch(self, link: ResourceLink) -> str:
-        """Keep what a link leads to; if the server does not give it out, name the link."""
+        """Store the resource of a link; if the server does not return it, name the link."""
         text = ", ".join(filter(None, (link.title or link.name, link.description)))
         self._links += 1
         if self._links > MOST_LINKS:
@@ -106,7 +106,7 @@ class ResultWriter:
                 _decoded(resource.blob), given or "application/octet-stream", filename, name
             )
         kept = await self._keep(resource.text, given or "text/plain", filename, name)
-        # What a result embeds is for the model; what it links to, the model reads if it wants to.
+        # Embedded resources are for the model; linked ones are optional reading.
         return kept if link or not resource.text else f"{kept}\n{resource.text}"
 
     async def _keep(
@@ -118,10 +118,9 @@ class ResultWriter:
         *,
         is_shown: bool = False,
     ) -> str:
-        """Write an artifact and return what names it; the tool has run, so a failure is no error.
+        """Write an artifact and return its line; the tool has run, so a failure is not an error.
 
-        None is what could not be read.
-        `is_shown`: the model gets it, too; of many only the first.
+        `content` None: it was unreadable. `is_shown`: the model gets it, too; of many only the first.
         """
         self._files += 1
         artifact_id = f"{self._id}-{self._files}"
@@ -138,14 +137,14 @@ class ResultWriter:
             if is_shown:
                 with suppress(ValueError):
                     await self._artifacts.show(artifact_id)
-        except Exception as error:  # noqa: BLE001 -- a store's own errors are not known here
+        except Exception as error:  # noqa: BLE001 -- this room does not import the errors of stores
             _log.warning("file of an MCP tool not kept", tool=self._tool, error_type=type(error).__name__)
             return f"[{what}: it could not be kept as an artifact]"
         return f"[{what}: artifact {artifact_id!r}]"
 
 
 def _with_structured(pieces: Sequence[str], result: CallToolResult) -> str:
-    """Return texts with the structured result, if it says more; servers repeat it as one of them."""
+    """Return texts with the structured result, unless one of them repeats it, as many servers do."""
     if (structured := _structured(result)) is None:
         return "\n".join(pieces)
     return "\n".join(
@@ -154,7 +153,7 @@ def _with_structured(pieces: Sequence[str], result: CallToolResult) -> str:
 
 
 def _texts_in(result: CallToolResult) -> Iterable[str]:
-    """Yield the texts of a result, those of its resources too."""
+    """Yield the texts of a result, including those of its resources."""
     for block in result.content:
         if isinstance(block, EmbeddedResource) and isinstance(block.resource, TextResourceContents):
             yield block.resource.text
@@ -167,17 +166,17 @@ def _text_in(result: CallToolResult) -> str:
 
 
 def _structured(result: CallToolResult) -> JsonValue:
-    """Return the structured result; None where it says no more than the text does."""
+    """Return the structured result; None if it only repeats the text."""
     structured: JsonValue = result.structured_content
     if isinstance(structured, dict) and structured.keys() == {"result"}:
-        alone = structured["result"]  # FastMCP puts a result that is no object into one
+        alone = structured["result"]  # FastMCP wraps other results into an object
         if len(result.content) <= 1 and _says(_text_in(result), alone):
             return None
     return structured
 
 
 def _says(text: str, value: JsonValue) -> bool:
-    """Whether a text is a JSON value, or, if that is a text, the same."""
+    """Return True if a text is this JSON value, or equals it as a string."""
     try:
         return text == value or _JSON.validate_json(text) == value
     except ValidationError:
@@ -185,7 +184,7 @@ def _says(text: str, value: JsonValue) -> bool:
 
 
 def _decoded(data: str) -> bytes | None:
-    """Return a file; None if it is none. Some servers cut it into lines, or send a whole data URL."""
+    """Return a file; None if invalid. Some servers cut it into lines, or send a whole data URL."""
     plain = data.partition(",")[2] if data.startswith("data:") else data
     try:
         return b64decode("".join(plain.split()), validate=True)
@@ -193,11 +192,11 @@ def _decoded(data: str) -> bytes | None:
         return None
 
 
-# What a server says of how far a call is.
+# Progress notifications of a server.
 
 
 class LatestProgress:
-    """Publishes the newest progress, one after the other; what came while one was published is left out."""
+    """Publishes the newest progress, one after the other; skips updates that arrive meanwhile."""
 
     def __init__(self, publish: Callable[[str], Awaitable[None]]) -> None:
         self._publish = publish
@@ -206,7 +205,7 @@ class LatestProgress:
         self._publishing = asyncio.Lock()
 
     async def update(self, progress: float, total: float | None, message: str | None) -> None:
-        """Take in a progress notification."""
+        """Accept a progress notification."""
         if self._has_stopped:
             return
         self._next = message or (f"{progress:g}" if total is None else f"{progress:g} of {total:g}")
@@ -216,8 +215,8 @@ class LatestProgress:
                 await self._publish(text)
 
     async def flush(self) -> None:
-        """Wait until all that came in is published."""
-        async with self._publishing:  # whoever updated it before stands before us in the queue
+        """Wait until all accepted updates are published."""
+        async with self._publishing:  # earlier updates are before us in the queue
             return
 
     def stop(self) -> None:
@@ -225,16 +224,16 @@ class LatestProgress:
         self._has_stopped = True
 
 
-# Keeps what opens an MCP server to us out of what it says.
+# Redaction of the secrets of an MCP server in its texts.
 
 _TELLING_NAME = re.compile(r"auth|cookie|credential|key|pass|secret|session|token", re.IGNORECASE)
 
 
 class Concealment:
-    """Blacks out what a server was given: headers, environment variables, and secrets within its URL.
+    """Redacts the secrets that a server received: headers, environment variables, and secrets in its URL.
 
-    In errors that is every value, in results only those that stand under the name of a secret (such as
-    Authorization, or API_KEY): results may well speak of a tenant that a header names.
+    In errors that is every value, in results only those with the name of a secret (such as
+    Authorization, or API_KEY): results may well mention a tenant of a header.
     """
 
     def __init__(self, url: str, *given: Mapping[str, str]) -> None:
@@ -245,11 +244,11 @@ class Concealment:
         self._in_errors = secret_words([*in_url, *(value for _, value in pairs)])
 
     def in_error(self, text: str) -> str:
-        """Return what an error says without any value that the server was given."""
+        """Return the text of an error without any value that the server received."""
         return hide(self._in_errors, text)
 
     def in_result(self, text: str) -> str:
-        """Return what a tool says without the secrets that the server was given."""
+        """Return the result of a tool without the secrets that the server received."""
         return hide(self._in_results, text)
 
 

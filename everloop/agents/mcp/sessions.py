@@ -1,4 +1,4 @@
-"""The sessions that a worker process has with one MCP server."""
+"""Sessions of a worker process with one MCP server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -34,16 +34,16 @@ from everloop.runtime.telemetry.instruments import fail_span, server_of, span_wi
 # The span around a request (OpenTelemetry semantic conventions for MCP).
 
 TOOL_ERROR = "tool_error"
-"""What `error.type` says of a tool that told of an error in its result; the conventions fix the word."""
+"""`error.type` of a tool with an error in its result, as in the conventions."""
 
 
 def mcp_span(
     server: McpDefinition, protocol: str, method: str, tool: str = ""
 ) -> AbstractContextManager[Span]:
-    """Trace one request, whose trace context the SDK sends along in `_meta`, and HTTP in a header.
+    """Trace one request; the SDK sends its trace context in `_meta`, and HTTP in a header.
 
-    No arguments, no results, and an exception by its kind. The span of the tool call around it is the one
-    that says `execute_tool`, so that nobody counts the call twice.
+    It has no arguments, no results, and only the type of an exception. `execute_tool` is on the span of
+    the tool call around it, so that the call is not counted twice.
     """
     attributes: dict[str, AttributeValue] = {
         "mcp.method.name": method,
@@ -65,22 +65,22 @@ def _address(server: McpDefinition) -> dict[str, AttributeValue]:
     return {"network.transport": "tcp", "network.protocol.name": "http", **server_of(server.url)}
 
 
-# What tools an MCP server has, as far as a session knows.
+# Cached list of the tools of an MCP server.
 
 PAGES = 100
-"""Pages of a list of tools; the list of a server that has more does not end."""
+"""Maximum pages of a list of tools; a longer list counts as endless."""
 
 KNOWN_FOR = 60.0
-"""Seconds for which a list is good where nobody tells us that it has changed."""
+"""Lifetime of a list in seconds, if the server does not announce changes."""
 
 AskPage = Callable[[str | None], Awaitable[ListToolsResult]]
-"""Asks the server for the page at a cursor; None is the first one."""
+"""Requests the page at a cursor from the server; None is the first one."""
 
 
 class ToolList:
-    """The tools that are offered, by their names at the server; asked for when they may have changed.
+    """Cache of the offered tools, by their names at the server; requested when they may have changed.
 
-    `announces_changes`: the server says when they have; else a list is good for `KNOWN_FOR` seconds.
+    `announces_changes`: the server announces changes; else a list expires after `KNOWN_FOR` seconds.
     """
 
     def __init__(self, server: McpDefinition, ask: AskPage) -> None:
@@ -93,33 +93,33 @@ class ToolList:
         self._asking: asyncio.Task[Mapping[str, Tool]] | None = None
 
     def known(self, name: str) -> Tool | None:
-        """Return a tool as last heard, without asking."""
+        """Return a tool from the cache, without a request."""
         return (self._known or {}).get(name)
 
     def forget(self) -> None:
-        """Ask again before the list is used next."""
+        """Invalidate the cache, so that the list is requested before its next use."""
         self._known = None
         self._changes += 1
 
     async def get(self) -> Mapping[str, Tool]:
-        """Return the tools as last heard, if that is still good.
+        """Return the tools from the cache, if it is still valid.
 
         Raises:
-            McpError: the server had to be asked and did not tell.
+            McpError: the request was needed and failed.
         """
         expired = not self.announces_changes and asyncio.get_running_loop().time() >= self._known_until
         return await self.ask() if self._known is None or expired else self._known
 
     async def ask(self) -> Mapping[str, Tool]:
-        """Ask the server, together with others who are asking.
+        """Request the list, shared with concurrent callers.
 
         Raises:
-            McpError: it did not tell.
+            McpError: the request failed.
         """
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._all_pages(), context=Context())
             self._asking.add_done_callback(_look_at)
-        # Others may wait for the same list: who is cancelled does not take it away from them.
+        # Others may wait for the same list: the cancellation of one caller must not end it.
         return await asyncio.shield(self._asking)
 
     async def _all_pages(self) -> Mapping[str, Tool]:
@@ -145,34 +145,34 @@ class ToolList:
 
 
 def _can_be_called(tool: Tool, server: McpDefinition) -> bool:
-    """Whether a tool is offered; one that only runs as a task of the server's own kind cannot be."""
+    """Return True if a tool is offered; one that only runs as an MCP task cannot be."""
     runs_as_task = tool.execution is not None and tool.execution.task_support == "required"
     return server.offers(tool.name) and not runs_as_task
 
 
 def _look_at(task: asyncio.Task[Mapping[str, Tool]]) -> None:
-    """Take notice of an error that nobody may be waiting for any more."""
+    """Retrieve the exception, which may have no other reader."""
     if not task.cancelled():
         task.exception()
 
 
-# A session with an MCP server, shared by all calls that go out with the same headers.
+# A session with an MCP server, shared by all calls with the same headers.
 
 OPENING = 50.0
-"""Seconds in which a server has to be started, or reached, and to say what it can; a task waits 60 for its
+"""Timeout in seconds for starting or reaching a server and its initialization; a task waits 60 for its
 tools."""
 
 LISTENING_AGAIN = 5.0
-"""Seconds until a server is asked again to tell of changes, after it stopped doing so."""
+"""Seconds until changes are subscribed to again, after the subscription ended."""
 
 _log = structlog.get_logger()
 
 
 class McpSession:
-    """A connection that one task of its own opens, holds and closes, as the SDK wants it.
+    """A connection that is opened, held and closed by its own asyncio task, as the SDK requires.
 
-    It begins to open at once. `users` is how many calls are in it; once it `has_ended`, it takes no new ones.
-    `tools` are those that the server offers in it.
+    It begins to open at once. `users` counts its running calls; once it `has_ended`, it accepts no new
+    ones. `tools` are those that the server offers in it.
     """
 
     def __init__(self, server: McpDefinition, headers: Mapping[str, str]) -> None:
@@ -184,17 +184,17 @@ class McpSession:
         self._leaves = asyncio.Event()
         self.tools = ToolList(server, self._page)
         connection = connection_to(server, headers, on_change=self.tools.forget, on_end=self.leave)
-        # Of the caller that happened to come first, nothing may stick to it: neither its trace nor its log.
+        # Without the context of the first caller: neither its trace nor its log fields.
         self.owner = asyncio.create_task(self._hold(connection), context=Context())
 
     def retire(self) -> None:
-        """Let it end as soon as nobody uses it."""
+        """End it as soon as it is unused."""
         self.has_ended = True
         if not self.users:
             self._leaves.set()
 
     def leave(self) -> None:
-        """Let it end at once; calls that are in it are lost."""
+        """End it at once; its running calls are lost."""
         self.has_ended = True
         self._leaves.set()
 
@@ -204,7 +204,7 @@ class McpSession:
         """Call a tool; a call that is cancelled, or takes too long, is cancelled at the server.
 
         Raises:
-            McpError: it came to no result.
+            McpError: the call has no result.
         """
         async with self._asking() as client:
             with mcp_span(self._server, client.protocol_version, "tools/call", name) as span:
@@ -221,10 +221,10 @@ class McpSession:
         return result
 
     async def _check(self, name: str, result: CallToolResult) -> None:
-        """Check a structured result against the schema that the server gives for it.
+        """Check a structured result against the server's schema.
 
         Raises:
-            McpProtocolError: it does not fit. Where it cannot be checked, it passes: the tool has run.
+            McpProtocolError: it does not match. Without a usable schema it passes: the tool has run.
         """
         tool = self.tools.known(name)
         if tool is None or tool.output_schema is None:
@@ -245,7 +245,7 @@ class McpSession:
             raise self._unusable(name, f"{what}: {broken}")
 
     def _unusable(self, name: str, why: str) -> McpProtocolError:
-        """Return the error for what a call came to; whoever reads it may want to call again."""
+        """Return the error for an unusable result, for a reader who may call again."""
         return McpProtocolError(f"{name} of the MCP server {self._server.label!r} was run, but {why}")
 
     async def read(self, uri: str) -> ReadResourceResult:
@@ -269,11 +269,11 @@ class McpSession:
                 repair_answers(client, self._server.label)
                 self._opened.set_result(client)
                 await self._stay(client)
-        except Exception as error:  # noqa: BLE001 -- whatever ends the connection, its users read why
+        except Exception as error:  # noqa: BLE001 -- users of the connection get any error that ended it
             problem = mcp_error(error, self._server.label, self.concealment.in_error)
             if not self._opened.done():
                 problem = _not_opened(problem, self._server)
-            # Other problems may quote what the server has said.
+            # Other errors may quote the server.
             why = {"problem": str(problem)} if isinstance(problem, McpUnavailableError) else {}
             _log.warning(
                 "MCP session ended", server=self._server.label, error_type=type(problem).__name__, **why
@@ -282,13 +282,13 @@ class McpSession:
             self.has_ended = True
             if not self._opened.done():
                 self._opened.set_exception(problem or _closed(self._server))
-                self._opened.exception()  # perhaps nobody waits for it any more
+                self._opened.exception()  # it may have no reader any more
 
     async def _stay(self, client: Client) -> None:
         tools = client.server_capabilities.tools
         announces = bool(tools and tools.list_changed)
         if not announces or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            # Over HTTP it tells on a stream that may have broken off without our hearing of it.
+            # Over HTTP the changes come on a stream that may break undetected.
             self.tools.announces_changes = announces and bool(self._server.command)
             await self._leaves.wait()
             return
@@ -300,12 +300,12 @@ class McpSession:
             await asyncio.wait([listening])
 
     async def _listen(self, client: Client) -> None:
-        """Hear of changes of the tools; from MCP 2026-07-28 on a client has to ask for that."""
+        """Subscribe to changes of the tools; since MCP 2026-07-28 a client has to request that."""
         while True:
             with suppress(MCPError, SubscriptionLost, TimeoutError):
                 async with client.listen(tools_list_changed=True) as changes:
                     self.tools.announces_changes = True
-                    self.tools.forget()  # what changed before was not announced
+                    self.tools.forget()  # earlier changes were not announced
                     async for _ in changes:
                         self.tools.forget()
             self.tools.announces_changes = False
@@ -317,16 +317,16 @@ class McpSession:
 
     @asynccontextmanager
     async def _asking(self) -> AsyncGenerator[Client]:
-        """Yield the open connection; errors of the SDK become ours, without its stack."""
+        """Yield the open connection; translate errors of the SDK, without its stack."""
         client = await asyncio.shield(self._opened)
         try:
             yield client
-        except Exception as error:  # noqa: BLE001 -- the SDK has no error that all others are of
+        except Exception as error:  # noqa: BLE001 -- the SDK has no common base of its errors
             raise mcp_error(error, self._server.label, self.concealment.in_error) from None
 
 
 async def _leave_unchecked(name: str, result: CallToolResult) -> None:
-    """Stand in for the SDK's check of structured results."""
+    """Replace the SDK's check of structured results."""
 
 
 def _closed(server: McpDefinition) -> McpError:

@@ -1,4 +1,4 @@
-"""One connection to an MCP server, as the official SDK makes it."""
+"""One connection to an MCP server, with the official SDK."""
 
 import json
 import logging
@@ -35,24 +35,24 @@ from everloop.runtime.outbound.responses import (
     is_event_stream,
 )
 
-# HTTP under MCP: what goes wrong with one request becomes the answer to that request alone.
+# HTTP under MCP: the failure of one request becomes the answer to that request alone.
 #
 # The SDK ends a whole session, with all calls that are running in it, when one request cannot be sent, and
-# says nothing of the status of an error. Here both become JSON-RPC errors that say which it was.
+# hides the status of an error. Here both become JSON-RPC errors with the kind of failure.
 
 CONNECTING = 10.0
 """Seconds to connect, and to send each piece of a request. Answers may take as long as their calls."""
 
 CONNECTIONS = 1000
-"""How many requests of one session may be under way; each call holds a connection until it is answered."""
+"""Maximum concurrent requests of one session; each call holds a connection until it is answered."""
 
 SESSION_HEADER = "mcp-session-id"
 _LONGEST_KIND = 100
-"""Characters of a content type."""
+"""Maximum characters of a content type."""
 
 
 class FaultClient(httpx2.AsyncClient):
-    """Sends requests with `headers`, and turns what goes wrong into JSON-RPC errors."""
+    """Sends requests with `headers`, and turns failures into JSON-RPC errors."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(
@@ -63,7 +63,7 @@ class FaultClient(httpx2.AsyncClient):
         )
 
     async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:  # noqa: ANN401 -- the SDK's
-        """Send a request, as the SDK does all of them, in the trace of the call that it is for."""
+        """Send a request of the SDK, in the trace of its call."""
         propagate.inject(request.headers)
         try:
             response = await super().send(request, **settings)
@@ -85,14 +85,14 @@ class FaultClient(httpx2.AsyncClient):
 
 
 async def _bound(response: httpx2.Response) -> None:
-    """Bound an answer; too large a one ends in what the SDK takes for an answer that cannot be read."""
+    """Limit the size of an answer; the SDK treats a larger one as unreadable."""
     check_encoding(response.headers)
     error = httpx2.SSEError if is_event_stream(response.headers) else httpx2.StreamError
     await bounding(error)(response)
 
 
 _KINDS = ("application/json", "text/event-stream")
-"""In which MCP answers."""
+"""Content types of MCP answers."""
 
 
 async def _fault_of(request: httpx2.Request, response: httpx2.Response) -> Fault | None:
@@ -103,7 +103,7 @@ async def _fault_of(request: httpx2.Request, response: httpx2.Response) -> Fault
     if status in {401, 403}:
         return Fault.REFUSED
     told = await _json_of(response) if kind.startswith(_KINDS[0]) else {}
-    # 404 is what MCP wants; 400 what many servers say that are made after the TypeScript SDK's examples.
+    # 404 is specified by MCP; many servers built after the TypeScript SDK's examples send 400.
     if status in {400, 404} and SESSION_HEADER in request.headers and request.method == "POST":
         return None if _is_answer(told, request) else Fault.GONE
     if "error" in told and "jsonrpc" in told:
@@ -120,7 +120,7 @@ async def _json_of(response: httpx2.Response) -> dict[str, Any]:
 
 
 def _is_answer(told: Mapping[str, Any], request: httpx2.Request) -> bool:
-    """Whether an error is about this very request, and not about its session."""
+    """Return True if an error is about this request, and not about its session."""
     asked: dict[str, Any] = json.loads(request.content)
     is_own = "error" in told and told.get("id") == asked.get("id", "")
     return is_own and "session" not in json.dumps(told["error"]).lower()
@@ -140,13 +140,13 @@ _log = structlog.get_logger()
 
 
 class WholeLines(TextReceiveStream):
-    """The output of a server, line by line, each of bounded size.
+    """The output of a server, line by line, each of limited size.
 
-    The SDK puts the pieces of a line together by copying what it has for each, however long it becomes.
+    The SDK joins the pieces of a line by copying all of them for each piece, however long it becomes.
     """
 
     async def receive(self) -> str:
-        """Return whole lines, or the last one without its end.
+        """Return complete lines, or the last one without its end.
 
         Raises:
             BrokenResourceError: a line is too large, or has too many values; the session ends.
@@ -164,25 +164,25 @@ class WholeLines(TextReceiveStream):
                 bound.feed(piece.encode())
             except AnswerTooLargeError as problem:
                 _log.warning("MCP server ended", reason=f"a line is too large: {problem}")
-                await self.aclose()  # or the SDK would wait for the server to end
+                await self.aclose()  # otherwise the SDK would wait for the server to end
                 raise anyio.BrokenResourceError from None
             if "\n" in piece:
                 return "".join(pieces)
 
 
-# It has no argument for it.
+# The SDK has no argument for it.
 stdio.TextReceiveStream = WholeLines  # pyright: ignore[reportPrivateImportUsage] -- as above
 
 
 class MessageStream(Protocol):
-    """What the SDK's transports read messages from."""
+    """Source of messages of the SDK's transports."""
 
     async def receive(self) -> Message: ...
     async def aclose(self) -> None: ...
 
 
 class WatchedStream(ObjectReceiveStream[Message]):
-    """The messages of a server. Tells when there will be no more of them."""
+    """The messages of a server. Reports their end."""
 
     def __init__(self, stream: MessageStream, on_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -207,12 +207,12 @@ def _parameters(definition: McpDefinition) -> StdioServerParameters:
         command=words[0],
         args=words[1:],
         env=dict(definition.env),
-        encoding_error_handler="replace",  # or a line of a log in another encoding would end all reading
+        encoding_error_handler="replace",  # a log line in another encoding would end all reading
     )
 
 
 def _executable(definition: McpDefinition) -> str:
-    """Return the path of the command; a launcher could not say that there is none."""
+    """Return the path of the command; a launcher could not report a missing one."""
     path = definition.env.get("PATH", get_default_environment().get("PATH"))
     if found := shutil.which(definition.command[0], path=path):
         return found
@@ -223,13 +223,13 @@ def _executable(definition: McpDefinition) -> str:
 
 
 READING = 30.0
-"""Seconds in which a server answers whatever is not the call of a tool."""
+"""Timeout in seconds of requests other than tool calls."""
 
 LARGEST_EVENT = 64 * 1024 * 1024
-"""Bytes of one server-sent event; an image or a file comes in one."""
+"""Maximum bytes of one server-sent event; an image or a file comes in one."""
 
 for _module in ("mcp", "httpx2", "httpcore2"):
-    # They log session ids, URLs with what is secret in them, and stacks; what goes wrong is told by errors.
+    # They log session ids, URLs with secrets, and stacks; failures are reported by errors.
     logging.getLogger(_module).setLevel(logging.CRITICAL)
 
 _US = Implementation(name="everloop", version="1")
@@ -244,8 +244,8 @@ def connection_to(
 ) -> Client:
     """Return a connection that is not open yet; it has to be opened and closed by the same task.
 
-    `on_change` is called when the server's tools have changed, `on_end` when it has ended. It can ask nothing
-    of us (sampling, elicitation, roots), and its log messages are dropped.
+    `on_change` is called when the server's tools have changed, `on_end` when it has ended. It cannot
+    request anything of us (sampling, elicitation, roots), and its log messages are dropped.
     """
 
     async def notice(message: ServerNotification | Exception) -> None:
@@ -265,12 +265,12 @@ def connection_to(
 async def _transport(
     definition: McpDefinition, headers: Mapping[str, str], on_end: Callable[[], None]
 ) -> AsyncGenerator[Any]:
-    """Reach the server, or start it and end it with the block: SIGTERM and SIGKILL follow 2 s apart.
+    """Connect to the server, or start it and end it with the block: SIGTERM and SIGKILL follow 2 s apart.
 
-    What it writes to its standard error goes to that of this process, whatever was put in its place.
+    Its standard error goes to that of this process, even if `sys.stderr` was replaced.
 
     Raises:
-        McpUnavailableError: there is no such command, or no client can be made.
+        McpUnavailableError: the command does not exist, or no client can be made.
     """
     if definition.command:
         stderr = sys.__stderr__ or sys.stderr

@@ -1,4 +1,4 @@
-"""What the model reads of a peer's task that is done."""
+"""Answers of a peer's completed task, for the model."""
 
 import base64
 import hashlib
@@ -19,24 +19,24 @@ from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
 from everloop.workflows.contract.parts import essence, filename_problem, media_type_problem, url_problem
 
-# What is said to a peer and what it says, part by part.
+# Parts of messages to and from a peer.
 
 MAX_SENT = 10 * 1024 * 1024
-"""Bytes of all files that go with one request."""
+"""Maximum bytes of all files of one request."""
 
 
 def value_part(value: JsonValue) -> pb.Part:
-    """Return a part that holds a value: text as text, anything else as data."""
+    """Return a part with a value: text as text, anything else as data."""
     return pb.Part(text=value) if isinstance(value, str) else to_data(value)
 
 
 def value_of(part: pb.Part) -> JsonValue:
-    """Return the value of a data part. Protobuf knows no integers; what is one comes back as one."""
+    """Return the value of a data part. Protobuf has no integers; whole numbers become integers again."""
     return _with_integers(cast("JsonValue", MessageToDict(part.data)))
 
 
 def joined(parts: Iterable[pb.Part]) -> list[pb.Part]:
-    """Return the parts of an artifact, of texts that follow each other one: they were appended as pieces."""
+    """Return the parts of an artifact with consecutive texts joined: they were appended as pieces."""
     whole: list[pb.Part] = []
     for part in parts:
         if whole and _is_plain(part) and _is_plain(whole[-1]):
@@ -47,7 +47,7 @@ def joined(parts: Iterable[pb.Part]) -> list[pb.Part]:
 
 
 def text_of(parts: Sequence[pb.Part]) -> str:
-    """Return the texts of a message or an artifact, data as JSON; files have none."""
+    """Return the texts of a message or an artifact, data as JSON, without files."""
     texts = (
         json.dumps(value_of(part), ensure_ascii=False) if part.HasField("data") else part.text
         for part in parts
@@ -56,7 +56,7 @@ def text_of(parts: Sequence[pb.Part]) -> str:
 
 
 def words_of(message: pb.Message) -> str:
-    """Return the texts of a message alone: data beside them says the same to programs."""
+    """Return only the texts of a message: data beside them repeat it for programs."""
     return "\n".join(part.text for part in message.parts if part.text.strip()) or text_of(message.parts)
 
 
@@ -65,7 +65,7 @@ async def file_parts(call: ToolContext, artifact_ids: Sequence[str]) -> list[pb.
 
     Raises:
         PeerError: they are too large to be sent.
-        ArtifactError: there is no such artifact.
+        ArtifactError: an artifact does not exist.
     """
     parts: list[pb.Part] = []
     left = MAX_SENT
@@ -110,12 +110,12 @@ def _with_integers(value: JsonValue) -> JsonValue:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-# The artifacts of a peer's task, as our own.
+# Import of the artifacts of a peer's task.
 
 MAX_ARTIFACTS = 50
 MAX_PARTS = 200
 MAX_FILE = 32 * 1024 * 1024
-"""Bytes of a file that is fetched from a peer; a larger one stays where it is."""
+"""Maximum bytes of a file that is fetched from a peer; a larger one is not copied."""
 
 _MAX_NAME, _MAX_DESCRIPTION = 1_000, 10_000
 _ANY_MEDIA_TYPE = "application/octet-stream"
@@ -124,10 +124,10 @@ _ANY_MEDIA_TYPE = "application/octet-stream"
 async def import_artifacts(
     connection: Connection, task: pb.Task, call: ToolContext, prefix: str
 ) -> list[str]:
-    """Write the artifacts of a task, but for its answer, under ids that are the same for every attempt.
+    """Write the artifacts of a task, except its answer, under ids that are the same for every attempt.
 
-    Return each one's id, its name, and why some of its content was left where it is. A file that the peer
-    serves itself is fetched; one that is elsewhere stays an address, for it could lead anywhere, and the
+    Return each one's id, its name, and why some of its content was not copied. A file on the peer's own
+    server is fetched; one on another server stays an address, for it could lead anywhere, and the
     credentials are for the peer alone.
     """
     taken = [one for one in task.artifacts if one.artifact_id != RESPONSE_ARTIFACT or has_files(one)]
@@ -138,7 +138,7 @@ async def import_artifacts(
 
 
 def has_files(artifact: pb.Artifact) -> bool:
-    """Whether there is more in it than can stand in a text."""
+    """Return True if it contains more than text."""
     return any(part.HasField("raw") or part.HasField("url") for part in artifact.parts)
 
 
@@ -171,7 +171,7 @@ class _Import:
         return bool(part.url) and self._connection.is_own(part.url)
 
     async def _stream(self, part: pb.Part) -> bool:
-        """Write a file while it is fetched, however long; return whether that worked."""
+        """Write a file while it is fetched, of any length; return whether that succeeded."""
         try:
             await self._call.artifacts.write_file(
                 self._id,
@@ -241,15 +241,15 @@ def _filename(part: pb.Part) -> str:
 
 
 MAX_INLINE = 50_000
-"""Characters of all artifacts but the answer itself that the model reads at once."""
+"""Maximum characters of all artifacts except the answer that the model gets at once."""
 
 _REST = "the artifact that was taken over has all of it"
 
 
 def answer_of(task: pb.Task, imported: Sequence[str]) -> str:
-    """Return the answer: what the artifacts say, then the last status; failing both, the last message.
+    """Return the answer: the text of the artifacts, then the last status; without both, the last message.
 
-    Behind it stand the artifacts that were taken over, and the context for whoever wants to go on.
+    Imported artifacts, and the context for later calls, are listed after it.
     """
     said = [*_artifact_texts(task), words_of(task.status.message)]
     texts = list(dict.fromkeys(filter(None, (text.strip() for text in said))))
@@ -262,13 +262,13 @@ def answer_of(task: pb.Task, imported: Sequence[str]) -> str:
 
 
 def message_answer(message: pb.Message) -> str:
-    """Return the answer of a peer that made no task of it."""
+    """Return the answer of a peer that replied with a message instead of a task."""
     text = text_of(message.parts).strip() or "(the agent has said nothing)"
     return f"{text}\n\n{_context(message.context_id)}".strip()
 
 
 def reason_of(task: pb.Task) -> str:
-    """Return why a task came to nothing, as the peer says it."""
+    """Return the peer's reason for the failure of a task."""
     return words_of(task.status.message).strip() or "it gave no reason"
 
 

@@ -1,4 +1,4 @@
-"""One call of the tool that asks a peer."""
+"""One call of a peer's tool."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ from everloop.runtime.outbound.policy import HeadersError, headers_for, hide, se
 from everloop.workflows.contract.questions import QUESTION
 
 TIME_TO_REPORT = 5.0
-"""Seconds of the tool's time that are kept for saying that a peer does not answer; at most a tenth of it."""
+"""Seconds of the tool's timeout reserved for reporting a silent peer; at most a tenth of it."""
 
 _COMPLETED = pb.TaskState.TASK_STATE_COMPLETED
 _ENDS = {
@@ -52,8 +52,8 @@ async def ask_peer(peer: Peer, call: ToolContext, request: str, context: str, fi
     """Return the answer of a peer.
 
     Raises:
-        QuestionRequired: the peer asks something, or wants to know who asks.
-        PeerError: there is no answer; the message says why and what to do.
+        QuestionRequired: the peer has a question, or requires authentication.
+        PeerError: there is no answer; the message has the reason and the next step.
     """
     headers = await _headers(peer, call)
     hidden = partial(hide, secret_words(headers.values()))
@@ -65,12 +65,12 @@ async def ask_peer(peer: Peer, call: ToolContext, request: str, context: str, fi
     except PeerTaskError as error:
         raise PeerTaskError(hidden(str(error))) from None
     except PeerError as error:
-        peer.card_until = 0.0  # what it says may be what does not work
+        peer.card_until = 0.0  # the card may be the cause
         raise _with_advice(peer, error, hidden(str(error))) from None
 
 
 async def abandon_peer(peer: Peer, call: ToolContext) -> None:
-    """Tell a peer that nobody wants the answer of its task any more, if it has one.
+    """Cancel the task of a peer, if it has one, because its answer is no longer needed.
 
     Raises:
         PeerError: the author's function for the headers failed.
@@ -82,7 +82,7 @@ async def abandon_peer(peer: Peer, call: ToolContext) -> None:
 
 
 async def _headers(peer: Peer, call: ToolContext) -> dict[str, str]:
-    """Return what the agent's author, and the user, let the call carry; names as gRPC wants them.
+    """Return the headers of the agent's author and of the user; names as gRPC requires them.
 
     Raises:
         PeerError: the author's function failed.
@@ -99,7 +99,7 @@ async def _headers(peer: Peer, call: ToolContext) -> dict[str, str]:
 
 
 def _token_wanted(peer: Peer, call: ToolContext, refusal: str) -> Exception:
-    """Return what to raise when a peer refuses the headers: a question to the user, or an error."""
+    """Return the exception for rejected headers: a question to the user, or an error."""
     if not peer.token:
         return PeerCredentialsError(
             f"the agent at {peer.label} refuses the credentials of this agent ({refusal}); whoever runs this "
@@ -111,7 +111,7 @@ def _token_wanted(peer: Peer, call: ToolContext, refusal: str) -> Exception:
 
 
 class _Call:
-    """One attempt at one call. `hide` takes out of a text what is secret."""
+    """One attempt at one call. `hide` redacts secrets in a text."""
 
     def __init__(
         self, peer: Peer, connection: Connection, call: ToolContext, hide: Callable[[str], str]
@@ -126,7 +126,7 @@ class _Call:
         self._task = PeerTask(connection, call, read_kept(call.kept), seconds, hide)
 
     async def run(self, request: str, context: str, files: Sequence[str]) -> str:
-        """Bring the peer's task to its end, or to its next question."""
+        """Run the peer's task to its end, or to its next question."""
         try:
             reply = None
             if not self._task.kept.task:
@@ -150,10 +150,10 @@ class _Call:
         return await self._task.send(message, Kept(), repeatable=self._peer.idempotent)
 
     async def _converse(self) -> pb.Task | pb.Message:
-        """Give the peer the answers that it has not got, until its task is over.
+        """Send the peer the missing answers, until its task is over.
 
         Raises:
-            QuestionRequired: it waits for one that nobody has given.
+            QuestionRequired: it waits for an answer that is not given yet.
         """
         problem = ""
         while True:
@@ -166,13 +166,13 @@ class _Call:
                 if reply := await self._answer(task):
                     return reply
             except PeerRefusedError as refusal:
-                # It may have got an answer elsewhere by now; otherwise the user hears why theirs is none.
+                # It may have an answer from elsewhere by now; otherwise the user gets the refusal.
                 problem = self._hide(str(refusal))
                 kept = self._task.kept
                 await self._task.keep(kept.with_(sent=kept.sent + 1, sending=""))
 
     def _has_answer(self, task: pb.Task) -> bool:
-        """Whether the user has answered what the task asks, and not something else that it asked before."""
+        """Return True if the user has answered the current question of the task, and not an earlier one."""
         kept = self._task.kept
         if kept.sent >= len(self._answers):
             return False
@@ -180,12 +180,12 @@ class _Call:
         return is_same or self._is_sent(task)
 
     def _is_sent(self, task: pb.Task) -> bool:
-        """Whether the task knows the next answer: an attempt that died has sent it."""
+        """Return True if the next answer was already sent, by an attempt that was lost."""
         next_id = id_of(self._peer, self._call, self._task.kept.sent + 1)
         return any(known.message_id == next_id for known in task.history)
 
     async def _ask(self, task: pb.Task, problem: str) -> NoReturn:
-        """Ask the user what the task asks; `problem` says what was wrong with the last answer.
+        """Ask the user the question of the task; `problem` is the error of the last answer.
 
         Raises:
             QuestionRequired: always.
@@ -196,7 +196,7 @@ class _Call:
         raise await in_schema_thread(lambda: question_of(task.status, secret, self._hide, problem))
 
     async def _answer(self, task: pb.Task) -> pb.Message | None:
-        """Send the next answer, unless it was sent; what is kept before tells the next attempt what for."""
+        """Send the next answer, unless it was sent; its question is stored first, for the next attempt."""
         kept = self._task.kept
         taken = kept.with_(sent=kept.sent + 1, answered=kept.sending, sending="")
         if self._is_sent(task):
@@ -212,16 +212,16 @@ class _Call:
             context_id=task.context_id,
             parts=parts,
         )
-        if question_id:  # what names the question to an Everloop
+        if question_id:  # names the question to an Everloop
             message.metadata.update({QUESTION: question_id})
         taken = taken.with_(answered=asking)
         return await self._task.send(message, taken, repeatable=self._peer.idempotent)
 
     async def _end(self, task: pb.Task) -> str:
-        """Return the answer of a task that is over, once its artifacts are ours.
+        """Return the answer of a task that is over, after importing its artifacts.
 
         Raises:
-            PeerTaskError: there is none.
+            PeerTaskError: the task has no answer.
         """
         if task.status.state != _COMPLETED:
             raise PeerTaskError(
@@ -232,7 +232,7 @@ class _Call:
 
 
 def comes_again() -> bool:
-    """Whether what is cancelled is this attempt alone: its worker stops, was taken for lost, or is paused.
+    """Return True if only this attempt is cancelled: its worker stops, was considered lost, or is paused.
 
     Then the peer goes on, and the next attempt finds its task.
     """
@@ -243,7 +243,7 @@ def comes_again() -> bool:
 
 
 def _with_advice(peer: Peer, error: PeerError, said: str) -> PeerError:
-    """Return the error with who it is about, and what to do."""
+    """Return the error with the name of the peer, and the next step."""
     if isinstance(error, PeerAwayError):
         return PeerAwayError(
             f"the agent at {peer.label} does not answer ({said}); try again later, or do without it. Whoever "

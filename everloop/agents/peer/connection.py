@@ -1,4 +1,4 @@
-"""The way to a peer: its card, and the A2A client that its card asks for."""
+"""Connection to a peer: its card, and the A2A client for that card."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
@@ -34,16 +34,16 @@ from everloop.runtime.outbound.policy import WebhookPolicy
 from everloop.runtime.outbound.responses import UNCOMPRESSED, bounding
 
 CARD_TTL = 300.0
-"""Seconds for which a card is taken for current."""
+"""Lifetime of a cached card in seconds."""
 
 CALL_TIMEOUT = 30.0
-"""Seconds for a call that answers at once."""
+"""Timeout in seconds of a call that answers at once."""
 
 SILENCE = 60.0
-"""Seconds without a byte after which a stream is taken for lost; servers send comments in between."""
+"""Seconds without a byte after which a stream counts as lost; servers send comments in between."""
 
 # In a process that has imported the SDK's server of 0.3 before its client, which import each other, this is
-# None, and the client speaks 1.0 to a peer of 0.3. By now both are there.
+# None, and the client speaks 1.0 to a peer of 0.3. Here both are imported.
 client_factory.CompatGrpcTransport = CompatGrpcTransport  # pyright: ignore[reportPrivateImportUsage] -- as above
 
 _BINDINGS = [TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON, TransportProtocol.GRPC]
@@ -53,22 +53,22 @@ _KEEPALIVE = [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 
 
 @contextmanager
 def translate_client_errors() -> Generator[None]:
-    """Let what the A2A client, or HTTP, raises become a `PeerError`."""
+    """Translate exceptions of the A2A client, or of HTTP, to a `PeerError`."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 -- what the client cannot read ends in any exception
+    except Exception as error:  # noqa: BLE001 -- unreadable answers raise any exception in the client
         raise peer_error(error) from None
 
 
 @asynccontextmanager
 async def connected(peer: Peer, headers: Mapping[str, str]) -> AsyncGenerator["Connection"]:
-    """Yield the way to a peer for one call of its tool, whose requests carry these headers."""
+    """Yield the connection to a peer for one call of its tool, whose requests carry these headers."""
     async with AsyncExitStack() as stack:
         yield Connection(peer, headers, stack, await stack.enter_async_context(_http_client()))
 
 
 class Connection:
-    """The way to a peer for one call of its tool. Everything raises `PeerError`."""
+    """Connection to a peer for one call of its tool. All methods raise `PeerError`."""
 
     def __init__(
         self, peer: Peer, headers: Mapping[str, str], stack: AsyncExitStack, http: httpx.AsyncClient
@@ -81,11 +81,11 @@ class Connection:
         self._is_stranger = False
 
     async def streams(self) -> bool:
-        """Whether the peer offers streaming."""
+        """Return True if the peer offers streaming."""
         return (await self._current_card()).capabilities.streaming
 
     async def send(self, request: pb.SendMessageRequest) -> AsyncGenerator[pb.StreamResponse]:
-        """Send a message and yield what comes of it; of a peer that does not stream, one answer."""
+        """Send a message and yield the responses; without streaming, a single one."""
         try:
             async for response in self._sent(request):
                 yield response
@@ -93,7 +93,7 @@ class Connection:
             card = await self._current_card()
             if not card.capabilities.streaming:
                 raise
-            # It has taken nothing; its card says more than it can.
+            # Nothing was accepted; the card promises more than the peer supports.
             card.capabilities.streaming, self._client = False, None
             async for response in self._sent(request):
                 yield response
@@ -101,40 +101,40 @@ class Connection:
     async def _sent(self, request: pb.SendMessageRequest) -> AsyncGenerator[pb.StreamResponse]:
         client = await self._connected()
         seconds = None if await self.streams() else self._peer.timeout.total_seconds()
-        # Whoever de-duplicates by this header need not look into the message.
+        # A server that de-duplicates by this header need not parse the message.
         context = self._context(seconds, {"idempotency-key": request.message.message_id})
         async for response in _translated(client.send_message(request, context=context)):
             yield response
 
     async def subscribe(self, task_id: str) -> AsyncGenerator[pb.StreamResponse]:
-        """Yield what happens to a task from now on."""
+        """Yield the events of a task from now on."""
         client = await self._connected()
         request = pb.SubscribeToTaskRequest(id=task_id)
         async for response in _translated(client.subscribe(request, context=self._context(None))):
             yield response
 
     async def get_task(self, task_id: str, history: int) -> pb.Task:
-        """Return a task with the newest so many messages."""
+        """Return a task with its newest messages, `history` of them."""
         client = await self._connected()
         request = pb.GetTaskRequest(id=task_id, history_length=history)
         with translate_client_errors():
             return await client.get_task(request, context=self._context(CALL_TIMEOUT))
 
     async def cancel_task(self, task_id: str) -> None:
-        """Ask the peer to cancel a task."""
+        """Cancel a task of the peer."""
         client = await self._connected()
         with translate_client_errors():
             await client.cancel_task(pb.CancelTaskRequest(id=task_id), context=self._context(CALL_TIMEOUT))
 
     def is_own(self, url: str) -> bool:
-        """Whether an address is at the server of the peer's card, which the agent's author has chosen."""
+        """Return True for an address on the server of the peer's card, chosen by the agent's author."""
         return _origin(url) == _origin(self._peer.card_url)
 
     async def download(self, url: str) -> AsyncGenerator[bytes]:
-        """Yield the content behind an address of the peer's own, with the credentials of the call."""
+        """Yield the content of an address of the peer's own, with the credentials of the call."""
         with translate_client_errors():
             async with self._http.stream("GET", url, headers=_traced(self._headers)) as response:
-                if not response.is_success:  # a redirect leads to somebody else's address
+                if not response.is_success:  # a redirect may lead to another server
                     raise PeerRefusedError(f"HTTP {response.status_code}")
                 async for chunk in response.aiter_bytes():
                     yield chunk
@@ -146,7 +146,7 @@ class Connection:
             trusted = [one for one in offered if self._is_trusted(one.url)]
             self._client = await self._connect(card, trusted, self._http)
             if self._client is None:
-                # Whoever controls the card names these: no credentials go there, and to no private address.
+                # The card sets these addresses: they get no credentials, and must not be private.
                 self._is_stranger = True
                 stranger = await self._stack.enter_async_context(_http_client(WebhookPolicy()))
                 others = [one for one in offered if one.url.startswith("https://")]
@@ -161,7 +161,7 @@ class Connection:
     async def _connect(
         self, card: pb.AgentCard, interfaces: Sequence[pb.AgentInterface], http: httpx.AsyncClient
     ) -> Client | None:
-        """Return a client of one of the interfaces; None if it can be of none."""
+        """Return a client for one of the interfaces; None if none is usable."""
         chosen = pb.AgentCard()
         chosen.CopyFrom(card)
         del chosen.supported_interfaces[:]
@@ -179,7 +179,7 @@ class Connection:
         return await self._stack.enter_async_context(client)
 
     def _is_trusted(self, url: str) -> bool:
-        """Whether the author of the agent has named this address, or its host."""
+        """Return True if the author of the agent has named this address, or its host."""
         parts = urlsplit(url if "://" in url else f"//{url}")
         try:
             is_named = self._peer.allowance.has_host((parts.hostname or "").lower(), parts.port or 0)
@@ -221,7 +221,7 @@ class Connection:
 
 
 async def _translated(stream: AsyncIterator[pb.StreamResponse]) -> AsyncGenerator[pb.StreamResponse]:
-    # The client's methods are generators; their interface does not say so.
+    # The client's methods are generators, against their declared type.
     async with aclosing(cast("AsyncGenerator[pb.StreamResponse]", stream)) as responses:
         with translate_client_errors():
             async for response in responses:
@@ -229,14 +229,14 @@ async def _translated(stream: AsyncIterator[pb.StreamResponse]) -> AsyncGenerato
 
 
 def _traced(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers with the trace that the request belongs to."""
+    """Return the headers with the trace context of the request."""
     sent = dict(headers)
     propagate.inject(sent)
     return sent
 
 
 def _http_client(policy: WebhookPolicy | None = None) -> httpx.AsyncClient:
-    """Return a client that reads bounded answers; with a policy, one that connects to what that lets it."""
+    """Return a client that reads limited answers; with a policy, one that connects only as it allows."""
     transport = None
     if policy:
         transport = httpx.AsyncHTTPTransport(verify=system_tls())
@@ -253,10 +253,10 @@ def _http_client(policy: WebhookPolicy | None = None) -> httpx.AsyncClient:
 
 
 def _spoken(card: pb.AgentCard) -> list[pb.AgentInterface]:
-    """Return the interfaces that we speak.
+    """Return the supported interfaces.
 
     Raises:
-        PeerRefusedError: there is none, or the card requires an extension; we know none that could be.
+        PeerRefusedError: there are none, or the card requires an extension; we support none of these.
     """
     required = [each.uri for each in card.capabilities.extensions if each.required]
     if required:

@@ -1,4 +1,4 @@
-"""What an agent's definition says of a peer."""
+"""Definition of a peer by the author of an agent."""
 
 import hashlib
 import re
@@ -21,10 +21,10 @@ LONGEST_NAME = 64
 
 @dataclass(eq=False)
 class Peer:
-    """What the author of an agent says of a peer (see `peer`), and its card, as long as it is current."""
+    """Settings of a peer (see `peer`), and its cached card."""
 
     card_url: str
-    """Where its card itself is."""
+    """Address of its card."""
     name: str
     headers: Headers = field(default_factory=dict[str, str], repr=False)
     token: str = ""
@@ -36,13 +36,13 @@ class Peer:
 
     @property
     def label(self) -> str:
-        """What messages call the peer: its address without the query, which may hold a key."""
+        """Name of the peer in messages: its address without the query, which may hold a key."""
         parts = urlsplit(self.card_url)
         return f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix(CARD_PATH)}"
 
 
 def card_address(card_url: str) -> str:
-    """Return where the card itself is."""
+    """Return the address of the card."""
     if problem := url_problem(card_url):
         raise AgentDefinitionError(f"peer({redacted(card_url)}): the address {problem}")
     parts = urlsplit(card_url)
@@ -57,7 +57,7 @@ def redacted(card_url: str) -> str:
 
 
 def name_of(address: str) -> str:
-    """Make a name for the tool; of a long address the end stands for itself, and a digest for the rest."""
+    """Return a name for the tool, from the end of the address; a digest replaces the rest of a long one."""
     parts = urlsplit(address)
     place = f"{parts.netloc}{parts.path.removesuffix(CARD_PATH).removesuffix('.json')}"
     name = "ask_" + re.sub(r"[^a-zA-Z0-9]+", "_", place).strip("_")

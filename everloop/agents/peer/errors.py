@@ -1,12 +1,12 @@
-"""What may go wrong with a peer. The model reads the messages.
+"""Errors of peers. The model reads the messages.
 
 PeerError
 ├── PeerAwayError            it does not answer now
-├── PeerCredentialsError     it wants to know better who asks
+├── PeerCredentialsError     it requires other credentials
 ├── PeerRefusedError         it answers, and refuses
-│   ├── PeerForgotError      it knows no such task
-│   └── PeerUnableError      it has no such operation
-└── PeerTaskError            its task came to nothing: failed, rejected or canceled
+│   ├── PeerForgotError      the task is unknown to it
+│   └── PeerUnableError      it lacks the operation
+└── PeerTaskError            its task failed, or was rejected or canceled
 """
 
 import re
@@ -25,7 +25,7 @@ from everloop.runtime.outbound.policy import retry_after
 _log = structlog.get_logger()
 
 LONGEST_EXCERPT = 1_000
-"""Characters of what a peer says of an error."""
+"""Maximum characters of a peer's error text."""
 
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _HOPELESS = (httpx.UnsupportedProtocol, httpx.TooManyRedirects, httpx.DecodingError, httpx.LocalProtocolError)
@@ -37,13 +37,13 @@ _Code = grpc.StatusCode
 
 
 class PeerError(Exception):
-    """A peer could not be asked, or its task came to nothing."""
+    """A call of a peer, or its task, failed."""
 
 
 class PeerAwayError(PeerError):
-    """A peer does not answer now. `is_unsent`: the request has surely not been taken.
+    """A peer does not answer now. `is_unsent`: the request was certainly not accepted.
 
-    `wait` is how many seconds the peer asks to be left alone.
+    `wait` is the retry delay of the peer in seconds.
     """
 
     def __init__(self, text: str, *, is_unsent: bool = False, wait: float = 0) -> None:
@@ -53,19 +53,19 @@ class PeerAwayError(PeerError):
 
 
 class PeerCredentialsError(PeerError):
-    """A peer does not accept the credentials of the call, or wants some."""
+    """A peer does not accept the credentials of the call, or requires some."""
 
 
 class PeerRefusedError(PeerError):
-    """A peer answers that it will not do what it was asked for, or answers what is no A2A."""
+    """A peer refuses a request, or its answer is not A2A."""
 
 
 class PeerForgotError(PeerRefusedError):
-    """A peer does not know a task."""
+    """A task is unknown to the peer."""
 
 
 class PeerUnableError(PeerRefusedError):
-    """A peer does not have an operation."""
+    """A peer lacks an operation."""
 
 
 class PeerTaskError(PeerError):
@@ -73,24 +73,24 @@ class PeerTaskError(PeerError):
 
 
 def peer_error(error: Exception) -> PeerError:
-    """Return what an exception of the A2A client, or of HTTP, means. Raise it `from None`."""
+    """Return the error for an exception of the A2A client, or of HTTP. Raise it `from None`."""
     if isinstance(error, PeerError):
         return error
     if isinstance(error, A2AError) and not isinstance(error, A2AClientError):
         return _of_protocol(error)
-    # The client's own errors say in words alone what they come from.
+    # The client's own errors have their cause only in the text.
     cause = error.__cause__ if isinstance(error, A2AClientError) else error
     return _of_cause(cause) or _of_answer(error)
 
 
 def excerpt(text: str) -> str:
-    """Return the text on one line, cut to what an error may quote."""
+    """Return the text on one line, truncated for errors."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_EXCERPT else f"{line[: LONGEST_EXCERPT - 1]}…"
 
 
 def _of_cause(cause: BaseException | None) -> PeerError | None:
-    """Return what went wrong on the way, None if nothing did."""
+    """Return the error of the connection, None without one."""
     match cause:
         case httpx.HTTPStatusError():
             return _of_status(cause.response)
@@ -103,7 +103,7 @@ def _of_cause(cause: BaseException | None) -> PeerError | None:
 
 
 def _of_answer(error: Exception) -> PeerError:
-    """Return what is wrong with an answer that came."""
+    """Return the error of a received answer."""
     if isinstance(error, A2AClientTimeoutError):
         return PeerAwayError("it took too long to answer")
     _log.info("a peer's answer cannot be read", error_type=type(error).__name__, error=excerpt(str(error)))
@@ -115,11 +115,11 @@ def _of_answer(error: Exception) -> PeerError:
 
 _IN_FIELD = re.compile(r"Failed to parse (\w+) field: ")
 _AT_FIELD = re.compile(r" at \w+\.([\w.\[\]]+?)\.*$")
-"""How protobuf says where something is wrong: fields from the outermost on, as a rule with a path behind."""
+"""References to fields in protobuf's errors: from the outermost on, usually with a path behind."""
 
 
 def problem_of(error: Exception) -> str:
-    """Return which field is wrong, and what was expected there, as far as the client says."""
+    """Return the wrong field, and the expected value, as far as the client reports it."""
     match error:
         case ParseError():
             text = excerpt(str(error).partition("\n")[0])
@@ -164,7 +164,7 @@ def _of_grpc(error: grpc.aio.AioRpcError) -> PeerError:
         case _Code.UNAUTHENTICATED | _Code.PERMISSION_DENIED:
             return PeerCredentialsError(text)
         case _Code.UNAVAILABLE | _Code.DEADLINE_EXCEEDED | _Code.RESOURCE_EXHAUSTED | _Code.ABORTED:
-            # Of these the library itself says which addresses of our network it tried.
+            # The text of these names the addresses of our network that were tried.
             _log.info("a peer could not be asked", error_type="AioRpcError", error=text)
             return PeerAwayError(error.code().name)
         case _Code.NOT_FOUND:
@@ -176,7 +176,7 @@ def _of_grpc(error: grpc.aio.AioRpcError) -> PeerError:
 
 
 def _said(response: httpx.Response) -> str:
-    """Return what the body says of the error, if it says that in a way that APIs do."""
+    """Return the error in a body of a usual format, if any."""
     try:
         text = response.json()["error"]["message"]
     except (httpx.StreamError, ValueError, LookupError, TypeError, RecursionError):
@@ -185,7 +185,7 @@ def _said(response: httpx.Response) -> str:
 
 
 def _lost(error: httpx.RequestError) -> str:
-    """Say in our words what became of a request; the library's own may name addresses of our network."""
+    """Return the error of a lost request in our words; the library's may name addresses of our network."""
     _log.info("a peer could not be asked", error_type=type(error).__name__, error=excerpt(str(error)))
     if isinstance(error, httpx.TimeoutException):
         return "it took too long to answer"

@@ -1,4 +1,4 @@
-"""Remote agents: any A2A agent, whoever runs it, as a tool."""
+"""Remote agents: any A2A agent as a tool."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from everloop.agents.tool_context import ToolContext
 from everloop.runtime.outbound.policy import Headers, problem_of_headers, read_allowance
 
 
-def peer(  # noqa: PLR0913 -- what may be said of a peer, each by its name
+def peer(  # noqa: PLR0913 -- settings of a peer, each by its name
     card_url: str,
     *,
     name: str | None = None,
@@ -31,23 +31,25 @@ def peer(  # noqa: PLR0913 -- what may be said of a peer, each by its name
     idempotent: bool = True,
     hosts: Sequence[str] = (),
 ) -> Plugin:
-    """Offer an A2A agent (1.0 or 0.3) that somebody else runs as a tool; it works as a task over there.
+    """Offer a remote A2A agent (1.0 or 0.3) as a tool; each call is a task of that agent.
 
-    `card_url` is where its agent card is, or what stands before `/.well-known/agent-card.json`. `name` is
-    what the model calls the tool (default: made of the address), `description` tells the model what to ask it
-    for.
+    `card_url` is the address of its agent card, or the part before `/.well-known/agent-card.json`.
+    `name` is that of the tool (default: derived from the address), `description` tells the model what
+    to ask it for.
 
-    `headers` go with each request: a mapping, or a function of the `Identity` of who started the task. With
-    `token`, the name of a secret, the user is asked for a bearer token when the peer answers 401 or 403.
-    Both are sent to the origin of the card, and to `hosts` (`host` or `host:port`), and nowhere else. Other
-    interfaces that the card lists are asked only at public addresses, by https, and not over gRPC.
+    `headers` are sent with each request: a mapping, or a function of the `Identity` of who started the
+    task. With `token`, the name of a secret, the user is asked for a bearer token when the peer answers
+    401 or 403. Both are sent to the origin of the card, and to `hosts` (`host` or `host:port`), and
+    nowhere else. Other interfaces of the card are used only at public addresses, by https, and not over
+    gRPC.
 
-    `timeout` bounds one attempt (default 10 min; waiting for people does not count). `idempotent`: after a
-    crash that lost what the peer answered, the same message is sent again, with the same messageId (default).
-    Give False for a peer that would begin a second task then; the outcome of the call is then unknown.
+    `timeout` limits one attempt (default 10 min; waiting for people does not count). `idempotent`:
+    after a crash that lost the peer's answer, the same message is sent again, with the same messageId
+    (default). Set False for a peer that would begin a second task then; the outcome of the call is then
+    unknown.
 
     Raises:
-        AgentDefinitionError: no address, name, host or header could be like that.
+        AgentDefinitionError: the address, the name, a host or a header is invalid.
         ToolDefinitionError: no time.
     """
     address, tool_name = card_address(card_url), name

@@ -1,4 +1,4 @@
-"""A task of a peer: started once, followed to its end however often the connection breaks."""
+"""A task of a peer: started once, followed to its end across broken connections."""
 
 import asyncio
 import hashlib
@@ -36,7 +36,7 @@ from everloop.agents.questions import AuthRequired, InputKind, InputRequired, Qu
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.questions import Answer, QuestionKind
 
-# What a peer asks, as a question to our own user, and the answer on its way back.
+# Questions of a peer to our own user, and the answers to the peer.
 
 AUTH_REQUIRED = pb.TaskState.TASK_STATE_AUTH_REQUIRED
 INPUT_REQUIRED = pb.TaskState.TASK_STATE_INPUT_REQUIRED
@@ -49,9 +49,9 @@ _KIND: TypeAdapter[InputKind] = TypeAdapter(InputKind)
 def question_of(
     status: pb.TaskStatus, secret_name: str, hide: Callable[[str], str], problem: str = ""
 ) -> QuestionRequired:
-    """Return the question of a status that waits for somebody; of several, the first.
+    """Return the question of a waiting status; of several, the first.
 
-    `problem` is said before it, and `hide` takes secrets out. One that is asked for is kept as `secret_name`.
+    `problem` precedes it, and `hide` redacts secrets. A requested secret is stored as `secret_name`.
     """
     asked = _described(status)
     text = str(asked.get("text") or words_of(status.message) or _wordless(status))
@@ -61,7 +61,7 @@ def question_of(
 
 
 async def answer_parts(status: pb.TaskStatus, answer: Answer, call: ToolContext) -> tuple[list[pb.Part], str]:
-    """Return what to tell a peer, and the id of the question of its that this answers (empty: unknown)."""
+    """Return the answer as parts, and the id of the peer's question that it answers (empty: unknown)."""
     question_id = str(_described(status).get("id") or "")
     if answer.secret_name:
         return [value_part(await call.secret(answer.secret_name))], question_id
@@ -74,15 +74,15 @@ async def answer_parts(status: pb.TaskStatus, answer: Answer, call: ToolContext)
 
 
 def fingerprint(status: pb.TaskStatus) -> str:
-    """Return what tells one asking from any other, also of the same question.
+    """Return the identity of one occurrence of a question: its time.
 
-    That is its time: the message may have moved to the history when an answer came.
+    The message may have moved to the history when an answer came.
     """
     return str(status.timestamp.ToNanoseconds()) if status.HasField("timestamp") else meaning(status)
 
 
 def meaning(status: pb.TaskStatus) -> str:
-    """Return what tells a question from another, however often it is asked, and whatever is asked with it."""
+    """Return the identity of a question, the same for each occurrence and beside other questions."""
     if asked := _described(status):
         said = json.dumps(asked, sort_keys=True).encode()
     else:
@@ -91,7 +91,7 @@ def meaning(status: pb.TaskStatus) -> str:
 
 
 def _input(text: str, asked: Mapping[str, JsonValue]) -> InputRequired:
-    """Return the question as the peer means it, or else one that takes any answer."""
+    """Return the question of the peer if valid, or else one that accepts any answer."""
     try:
         kind = _KIND.validate_python(asked.get("kind"))
         schema = _SCHEMA.validate_python(asked.get("json_schema") or {}) if kind == "data" else None
@@ -102,7 +102,7 @@ def _input(text: str, asked: Mapping[str, JsonValue]) -> InputRequired:
 
 
 def _described(status: pb.TaskStatus) -> Mapping[str, JsonValue]:
-    """Return what an Everloop tells programs of its first open question; of other agents, nothing."""
+    """Return the data of an Everloop's first open question; of other agents, nothing."""
     for part in status.message.parts:
         data = value_of(part) if part.HasField("data") else None
         questions = data.get("questions") if isinstance(data, dict) else None
@@ -116,13 +116,13 @@ def _wordless(status: pb.TaskStatus) -> str:
     return f"The agent that was asked wants {wanted}, and does not say what for."
 
 
-# What an attempt at a peer's call leaves to the next one.
+# Progress of an attempt, stored for the next one.
 
 _NAMESPACE = uuid.UUID("0d5c1c9b-6a55-5e06-8f0b-0b6c7f1d7a52")
 
 
 class Kept(BaseModel):
-    """How far a call has come with its peer."""
+    """Progress of a call with its peer, stored for the next attempt."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -130,22 +130,22 @@ class Kept(BaseModel):
     """The id of the peer's task, empty before the peer has given it."""
     context: str = ""
     asked: str = ""
-    """The question that was put to the user last."""
+    """The last question to the user."""
     sent: int = 0
-    """How many of their answers the peer has taken."""
+    """Number of answers that the peer has accepted."""
     answered: str = ""
-    """The status of the peer that the last of them was for: until it has another one, it has only not got to
-    it yet."""
+    """The status of the peer that the last of them answered: as long as it is the same, the peer has not
+    processed the answer yet."""
     sending: str = ""
-    """The same of the answer that is on its way, and may have been taken."""
+    """The status for an answer that is being sent, and may have been accepted."""
 
     def with_(self, **changes: str | int) -> "Kept":
-        """Return the same with changes."""
+        """Return a copy with changes."""
         return self.model_copy(update=changes)
 
 
 def read_kept(value: JsonValue) -> Kept:
-    """Return what was kept; what another version of this module kept counts for nothing."""
+    """Return the stored progress; that of another version of this module is ignored."""
     try:
         return Kept.model_validate(value or {})
     except ValidationError:
@@ -153,17 +153,17 @@ def read_kept(value: JsonValue) -> Kept:
 
 
 def id_of(peer: Peer, call: ToolContext, answers: int = 0) -> str:
-    """Return the id of the request, or of the answer that makes so many: the same for every attempt."""
+    """Return the id of the request, or of the answer with this number: the same for every attempt."""
     return str(uuid.uuid5(_NAMESPACE, f"{peer.card_url}\x1f{call.idempotency_key}\x1f{answers}"))
 
 
 def answers_for(peer: Peer, call: ToolContext) -> list[Answer]:
-    """Return the user's answers that are for the peer; a token goes with the requests instead."""
+    """Return the user's answers for the peer; a token is sent with the requests instead."""
     return [answer for answer in call.answers if not peer.token or answer.secret_name != peer.token]
 
 
 Hide = Callable[[str], str]
-"""Takes out of a text what is secret."""
+"""Redacts secrets in a text."""
 
 OVER = frozenset(
     {
@@ -176,24 +176,24 @@ OVER = frozenset(
 ASKING = frozenset({AUTH_REQUIRED, INPUT_REQUIRED})
 
 CANCEL_TIME = 5.0
-"""Seconds for telling a peer that nobody wants its answer any more."""
+"""Timeout in seconds for cancelling a peer's task."""
 
 HISTORY = 20
-"""Messages of a task that we look at."""
+"""Maximum messages of a task that are inspected."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
-"""Seconds before something is tried again; they double."""
+"""Seconds before a retry; they double."""
 
 MOST_DOUBLINGS = 10
 
 REPORTED_PAUSE = 1.0
-"""Seconds of a pause of which users are told; shorter ones are over before they have read it."""
+"""Minimum seconds of a pause that is reported to users; shorter ones end before the report is read."""
 
 _log = structlog.get_logger()
 
 
 class PeerTask:
-    """The task of a peer that one call of the tool is about."""
+    """The peer's task for one call of the tool."""
 
     def __init__(
         self, connection: Connection, call: ToolContext, kept: Kept, seconds: float, hide: Hide
@@ -210,10 +210,10 @@ class PeerTask:
         self._seen = pb.Task()
 
     async def send(self, message: pb.Message, taken: Kept, *, repeatable: bool = True) -> pb.Message | None:
-        """Send a message until the peer has taken it, and keep `taken` then.
+        """Send a message until the peer has accepted it, and store `taken` then.
 
-        Return its answer if it makes no task of it. What it does is followed as long as the connection lasts.
-        Without `repeatable`, a message that may have arrived is not sent again.
+        Return its answer if it is a message instead of a task. Its work is followed as long as the
+        connection lasts. Without `repeatable`, a message that may have arrived is not sent again.
         """
         request = pb.SendMessageRequest(message=message)
 
@@ -232,7 +232,7 @@ class PeerTask:
             raise PeerError(problem) from None
 
     async def follow(self) -> pb.Task:
-        """Return the task when it is over, or waits for somebody's answer."""
+        """Return the task when it is over, or waits for an answer."""
         while True:
             task = await self._get()
             if self._is_stopped(task.status):
@@ -242,7 +242,7 @@ class PeerTask:
                 await asyncio.sleep(self._pause())
 
     async def cancel(self) -> None:
-        """Tell the peer that its answer is not wanted any more. It may be away, or done."""
+        """Cancel the peer's task. The peer may be away, or done."""
         if not self.kept.task:
             return
         try:
@@ -252,18 +252,18 @@ class PeerTask:
             _log.warning("peer task not canceled", error_type=type(error).__name__)
 
     async def keep(self, kept: Kept) -> None:
-        """Let the next attempt know how far this one has come.
+        """Store the progress for the next attempt.
 
-        If that cannot be kept now, this one goes on all the same: what it has begun should not be left alone.
+        If the store fails, this attempt goes on: its running task should not be abandoned.
         """
         self.kept = kept
         try:
             await self._call.keep(kept.model_dump())
-        except Exception as error:  # noqa: BLE001 -- whatever their store raises
+        except Exception as error:  # noqa: BLE001 -- any error of the store
             _log.warning("peer task not kept", error_type=type(error).__name__)
 
     def _retrying(self, retry: retry_base) -> AsyncRetrying:
-        """Return retries that end, with the last error, before the time of the call does."""
+        """Return retries that end, with the last error, before the call times out."""
         left = self._end - asyncio.get_running_loop().time()
         return AsyncRetrying(
             retry=retry,
@@ -274,7 +274,7 @@ class PeerTask:
         )
 
     def _pause(self, state: RetryCallState | None = None) -> float:
-        """Return the seconds until the next try: longer each time, and as many as the peer asks for."""
+        """Return the seconds until the next attempt: longer each time, and at least the peer's delay."""
         pause = min(FIRST_PAUSE * 2**self._pauses, LONGEST_PAUSE)
         self._pauses = min(self._pauses + 1, MOST_DOUBLINGS)
         error = state.outcome.exception() if state and state.outcome else None
@@ -286,7 +286,7 @@ class PeerTask:
         try:
             return await retrying(self._connection.get_task, self.kept.task, HISTORY)
         except PeerRefusedError as refusal:
-            # It forgets what is over, or cannot tell of tasks at all: then what it has streamed is the task.
+            # It deletes completed tasks, or cannot return tasks at all: then the streamed state is the task.
             if self._seen.status.state in OVER | ASKING:
                 self._seen.id = self.kept.task
                 return self._seen
@@ -295,7 +295,7 @@ class PeerTask:
             raise
 
     async def _subscribe(self) -> bool:
-        """Hear of the task as long as the connection lasts; return whether it has stopped."""
+        """Follow the task as long as the connection lasts; return whether it has stopped."""
         if not self._can_subscribe or not await self._connection.streams():
             return False
         try:
@@ -303,7 +303,7 @@ class PeerTask:
         except PeerAwayError:
             return False
         except (PeerUnableError, PeerForgotError):
-            # It cannot at all, or the task is over by now; either way asking for it tells more.
+            # Not supported, or the task is over by now; a request for the task shows which.
             self._can_subscribe = False
             return False
         return self._has_stopped
@@ -333,15 +333,15 @@ class PeerTask:
         task_id, context_id = _ids(response)
         if not task_id:
             raise PeerRefusedError("what it answers is no A2A (an event of no task)")
-        self._pauses = 0  # something has worked
+        self._pauses = 0  # a message has arrived
         known = taken.with_(task=task_id, context=context_id or taken.context)
         if known != self.kept:
             await self.keep(known)
 
     async def _take_in(self, response: pb.StreamResponse) -> bool:
-        """Fold an event in (A2A 1.0 §4.2.2), and pass on what it says of the work.
+        """Fold an event in (A2A 1.0 §4.2.2), and report its progress.
 
-        Return whether the task is over by it, or waits for somebody.
+        Return whether the task is then over, or waits for an answer.
         """
         match response.WhichOneof("payload"):
             case "task":
@@ -359,18 +359,18 @@ class PeerTask:
     def _is_stopped(self, status: pb.TaskStatus) -> bool:
         is_asking = status.state in ASKING
         if is_asking and fingerprint(status) == self.kept.answered:
-            return False  # it has not got to the answer yet
+            return False  # it has not processed the answer yet
         if self.kept.answered and status.state:
             self.kept = self.kept.with_(answered="")
         return is_asking or status.state in OVER
 
     async def _report_progress(self, status: pb.TaskStatus) -> None:
-        """Pass on what the peer says of its work, once."""
+        """Report the progress of the peer, once."""
         if status.state == pb.TaskState.TASK_STATE_WORKING:
             await self._say(words_of(status.message))
 
     async def _report_pause(self, state: RetryCallState) -> None:
-        """Say once why nothing happens."""
+        """Report the reason for a pause, once."""
         if state.outcome and state.upcoming_sleep >= REPORTED_PAUSE:
             await self._say(f"it does not answer now ({state.outcome.exception()}), and is asked again")
 

@@ -101,7 +101,7 @@ class Question(Wire):
 
     @property
     def is_for_owner(self) -> bool:
-        """Return True if the client of the task answers."""
+        """Whether the client of the task answers."""
         return self.approvers == OWNER
 
 

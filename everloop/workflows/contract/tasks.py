@@ -99,7 +99,7 @@ class TaskState(StrEnum):
 
     @property
     def is_interrupted(self) -> bool:
-        """Return True if the task waits for its client."""
+        """Whether the task waits for its client."""
         return self in {TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED}
 
 

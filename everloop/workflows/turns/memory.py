@@ -95,6 +95,6 @@ class ContextMemory:
 
     @property
     def _is_new_context(self) -> bool:
-        """Return True for a context without earlier messages: its client sent no context id."""
+        """Whether the context has no earlier messages, because its client sent no context id."""
         ref = self._scope.ref
         return ref.context_id == names.derive_context_id(ref.task_id)
