@@ -150,7 +150,7 @@ _TIMEOUT = timedelta(minutes=5)
 
 
 def artifacts(style: Literal["update", "granular"] = "update") -> Plugin:
-    """Offer tools with which the model writes artifacts; what it writes streams while it writes.
+    """Offer tools for the model to write artifacts, which are streamed while it writes.
 
     "update": `artifact_update`, which mirrors A2A, `list_artifacts` and `get_artifact`. "granular": one small
     tool for each step: `create_artifact`, `append_artifact`, `append_artifact_data`, `replace_artifact_part`,

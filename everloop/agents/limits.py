@@ -131,7 +131,7 @@ class Retries:
         return self
 
     def delay_after(self, failures: int) -> timedelta:
-        """Return how long to wait after so many failures (1 or more), before chance is added.
+        """Return the wait after this number of failures (1 or more), before jitter.
 
         >>> [Retries(delay=timedelta(seconds=2)).delay_after(failures).seconds for failures in (1, 2, 3)]
         [2, 4, 8]

@@ -1,4 +1,4 @@
-"""Plugins: what an agent is composed of."""
+"""Plugins: the parts of an agent."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence

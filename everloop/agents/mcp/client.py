@@ -224,7 +224,7 @@ class McpClient:
         return [tool for tool in offered if tool]
 
     async def get_tool(self, name: str, caller: Identity) -> Tool | None:
-        """Return a tool from the cache; the server is requested only if it announced a change of its list.
+        """Return a tool from the cached list, which is requested again only after an announced change.
 
         Raises:
             McpError: the request was needed and failed.

@@ -83,7 +83,7 @@ class McpServer(Plugin):
         return await (await self._connections()).list_tools(context.auth)
 
     async def get_tool(self, name: str, context: HookContext) -> Tool | None:
-        """Return a tool from the last list; the server is requested only after a change of its list.
+        """Return a tool from the cached list, which is requested again only after an announced change.
 
         Raises:
             McpError: the request was needed and failed (`everloop.agents.mcp.errors`).
