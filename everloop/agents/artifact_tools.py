@@ -275,7 +275,6 @@ async def _get_artifact(
 
 
 def _summary(artifact: StoredArtifact) -> str:
-    """Return one line about an artifact and its status."""
     parts, size = len(artifact.parts), sum(part.size for part in artifact.parts)
     counted = f"{parts} part" if parts == 1 else f"{parts} parts"
     facts = [f"version {artifact.version}", artifact.status.value, counted, f"{size} bytes"]

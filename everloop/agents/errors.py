@@ -298,7 +298,6 @@ _UNEXPECTED = re.compile(r"^(\w+)\(\) got an unexpected keyword argument '(\w+)'
 
 
 def _hint(error: BaseException) -> str:
-    """Return a suggestion for a missing name."""
     match error:
         case ModuleNotFoundError():
             return "; correct the name, or install what it is of in the environment of Everloop"

@@ -102,7 +102,6 @@ def _response_format(output: OutputSchema) -> Object | None:
 def _messages(
     messages: Sequence[Mapping[str, JsonValue]], provider: Provider, entry: ModelEntry
 ) -> list[Object]:
-    """Return the messages in the form of this provider."""
     sent: list[Object] = []
     is_begun = False
     for message in messages:

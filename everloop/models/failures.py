@@ -244,7 +244,6 @@ _MEANT = (
 
 
 def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _Fault:
-    """Read an error in any known format."""
     told = _error_object(body)
     named = [_code(value) for name in ("code", "type", "status") if isinstance(value := told.get(name), str)]
     if status is None:

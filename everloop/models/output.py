@@ -1,7 +1,7 @@
-"""Whether clients can read an answer that is data: what its model writes has to fit what it reads.
+"""Validation of output models: clients have to be able to read the answers that the model serializes.
 
-The schema that is promised is the one that a language model reads. Both are known where an agent is defined,
-but for serializers that do not say what they return: what these write is read back when there is an answer.
+The promised schema is that of the language model's answer. Both schemas are checked at the definition
+of an agent, except for serializers without a return type: their results are read back with each answer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +13,10 @@ Schema = Mapping[str, Any]
 
 
 def problem_of_output(output: type[BaseModel]) -> str:
-    """Return what clients could not read of the answers of a model; empty if they can read all.
+    """Return why clients could not read the answers of a model; empty if they can read all.
 
     Raises:
-        PydanticUserError: there is no JSON schema of it.
+        PydanticUserError: the model has no JSON schema.
     """
     if name := _deep_alias(cast("object", output.__pydantic_core_schema__)):
         return f"{name} is read from within another value (AliasPath), which no schema says; use alias=…"
@@ -24,7 +24,7 @@ def problem_of_output(output: type[BaseModel]) -> str:
 
 
 def _deep_alias(schema: object, name: str = "") -> str:
-    """Return the name of a field that is read from below other names alone."""
+    """Return the name of a field that is only read from below other names."""
     if isinstance(schema, list | tuple):
         parts = [(name, each) for each in cast("Sequence[object]", schema)]
     elif isinstance(schema, dict):
@@ -38,7 +38,7 @@ def _deep_alias(schema: object, name: str = "") -> str:
 
 
 def _is_deep(alias: object) -> bool:
-    """Whether it is a path (`AliasPath`), or several (`AliasChoices`), without one of a single step."""
+    """Return True for a path (`AliasPath`), or several (`AliasChoices`), unless one has a single step."""
     if not isinstance(alias, list):
         return False
     paths = cast("list[object]", alias)
@@ -47,19 +47,19 @@ def _is_deep(alias: object) -> bool:
 
 
 class _Schemas:
-    """The two schemas of a model: `read` is what it takes, `written` what it gives."""
+    """The two schemas of a model: `read` for validation, `written` for serialization."""
 
     def __init__(self, output: type[BaseModel]) -> None:
         self._read: Schema = output.model_json_schema(mode="validation")
         self._written: Schema = output.model_json_schema(mode="serialization")
         self._problems: dict[tuple[int, int], str] = {}
-        """Of what was compared, or is being: a model may hold itself."""
+        """Results of finished and running comparisons: a model may contain itself."""
 
     def problem(self) -> str:
         return self._of_any(self._written, self._read, "it")
 
     def _of_any(self, written: Schema, read: Schema, place: str) -> str:
-        """Return what is wrong with any form that is written and fits none of those that are read."""
+        """Return the error of a written form that matches none of the read ones."""
         taken = list(_forms(read, self._read))
         for form in _forms(written, self._written):
             problems = [self._of_form(form, each, place) for each in taken]
@@ -91,12 +91,11 @@ _ANY: Schema = {}
 
 
 def _schema(value: object) -> Schema:
-    """Return a schema, that of anything where there is none."""
+    """Return a schema, or the schema of any value."""
     return cast("Schema", value) if isinstance(value, dict) else _ANY
 
 
 def _forms(schema: Schema, root: Schema) -> Iterator[Schema]:
-    """Yield what a value may be."""
     while reference := schema.get("$ref"):
         schema = root["$defs"][reference.rpartition("/")[2]]
     several = schema.get("anyOf") or schema.get("oneOf")

@@ -51,7 +51,6 @@ class Conclusion:
     async def _publish_last(
         self, outcome: TaskState, events: tuple[StatusChanged | ArtifactChunk, ...]
     ) -> None:
-        """Publish the last events, and save the conversation with them."""
         memory = self._loop.memory
         keeps = outcome is TaskState.COMPLETED
         call = PublishInput(

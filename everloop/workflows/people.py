@@ -80,7 +80,6 @@ class Asking:
         return not self._is_published and not self._state.questions
 
     async def _hand_down(self) -> None:
-        """Pass answers to the sub-agents that asked."""
         state = self._state
         for call_id, answers in list(state.relayed.items()):
             child = state.asked_agents.get(call_id)

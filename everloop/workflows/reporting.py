@@ -257,7 +257,6 @@ def _that_fit(messages: Iterable[Fitting], room: int) -> list[Fitting]:
 
 
 def _size(part: BaseModel) -> int:
-    """Return the bytes of a part in a payload."""
     return len(part.model_dump_json().encode())
 
 

@@ -264,7 +264,6 @@ class McpClient:
     async def _call(
         self, name: str, arguments: dict[str, JsonValue], context: ToolContext, *, repeatable: bool
     ) -> str:
-        """Call a tool and return its result for the model."""
         deadline = asyncio.get_running_loop().time() + self._server.seconds
 
         async def in_session(session: McpSession) -> str:

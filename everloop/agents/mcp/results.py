@@ -153,7 +153,6 @@ def _with_structured(pieces: Sequence[str], result: CallToolResult) -> str:
 
 
 def _texts_in(result: CallToolResult) -> Iterable[str]:
-    """Yield the texts of a result, including those of its resources."""
     for block in result.content:
         if isinstance(block, EmbeddedResource) and isinstance(block.resource, TextResourceContents):
             yield block.resource.text

@@ -229,7 +229,6 @@ async def _translated(stream: AsyncIterator[pb.StreamResponse]) -> AsyncGenerato
 
 
 def _traced(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers with the trace context of the request."""
     sent = dict(headers)
     propagate.inject(sent)
     return sent

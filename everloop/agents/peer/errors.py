@@ -103,7 +103,6 @@ def _of_cause(cause: BaseException | None) -> PeerError | None:
 
 
 def _of_answer(error: Exception) -> PeerError:
-    """Return the error of a received answer."""
     if isinstance(error, A2AClientTimeoutError):
         return PeerAwayError("it took too long to answer")
     _log.info("a peer's answer cannot be read", error_type=type(error).__name__, error=excerpt(str(error)))

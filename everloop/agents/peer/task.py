@@ -382,7 +382,6 @@ class PeerTask:
 
 
 def _ids(response: pb.StreamResponse) -> tuple[str, str]:
-    """Return the ids of task and context of an event."""
     if response.HasField("task"):
         return response.task.id, response.task.context_id
     update = response.artifact_update if response.HasField("artifact_update") else response.status_update

@@ -108,7 +108,6 @@ class Preparation:
             self._state.agent = prepared.agent.model_copy(update={"routing": "task"})
 
     async def _attach(self) -> None:
-        """Attach the files and the webhook of the task's schedule."""
         task = self._scope.task
         if not task.attachments:
             return

@@ -239,7 +239,6 @@ class ToolTurn:
         statuses: tuple[StatusChanged, ...],
         warning: str,
     ) -> tuple[RunToolInput, str]:
-        """Return the input of the tool activity, and its line in the Temporal UI."""
         known, reply = self._scope.call_input(call, statuses, warning), len(self._state.transcript) - 1
         run = RunToolInput(
             **dict(known),
@@ -297,7 +296,6 @@ class ToolTurn:
         return reply
 
     def _with_fallback(self, call: ToolCall) -> ToolCall:
-        """Return the call with the fallback of a failed tool."""
         name = self._state.fallbacks.get(call.id, call.name)
         return call.model_copy(update={"name": name})
 
