@@ -111,8 +111,11 @@ class StoreDeletion(DeletionPort):
 
         What begins or is put meanwhile keeps it. What is left of its conversation are places without content.
         """
-        has_artifact = partial(self._artifacts.has_any, context_key(owner, context_id))
-        return await self.views.contexts.forget_if_empty(owner, context_id, has_artifact)
+        context = context_key(owner, context_id)
+        has_artifact = partial(self._artifacts.has_any, context)
+        if was_last := await self.views.contexts.forget_if_empty(owner, context_id, has_artifact):
+            await self._remove_results(f"{context}:")
+        return was_last
 
     async def _remove_context(self, target: DeletionTarget) -> RemoveResult:
         owner, context_id = target.owner, target.context_id

@@ -91,10 +91,10 @@ operations['transcript.add'] = function(keys, arguments)
   if is_late(keys[2], call, order) then
     return false, OVERTAKEN
   end
-  if order == '' or not lease_of(keys[2], call) then  -- else what it follows was written under the same lease
-    keep(keys[1], seconds)
-  end
   if redis.call('HSETNX', keys[1], position, message) == 1 then
+    if order == '' or redis.call('HLEN', keys[1]) == 1 then  -- else what it follows was written before
+      keep(keys[1], seconds)
+    end
     return false
   end
   local standing = redis.call('HGET', keys[1], position)

@@ -39,7 +39,7 @@ class Deletion:
 
     @workflow.run
     async def run(self, asked: DeletionInput) -> Removed:
-        removed, quiet, idle = asked.removed, 0, 0
+        removed, quiet, idle = asked.removed, asked.quiet, asked.idle
         while True:
             step = await _execute(asked.target)
             removed += step.removed
@@ -57,7 +57,11 @@ class Deletion:
                 )
             await workflow.sleep(QUIET_PAUSE if quiet else PAUSE * (1 + idle // 10))
             if workflow.info().is_continue_as_new_suggested():
-                workflow.continue_as_new(DeletionInput(target=asked.target, removed=removed))
+                # Else the memo would be that with which the first run began.
+                workflow.continue_as_new(
+                    DeletionInput(target=asked.target, removed=removed, quiet=quiet, idle=idle),
+                    memo={**workflow.memo(), REMOVED: removed},
+                )
 
 
 async def _execute(target: DeletionTarget) -> RemoveResult:

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import cast
 
 from redis.asyncio import Redis
+from temporalio.client import Client
+from temporalio.service import RPCError
 
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis, primaries
+from everloop.workflows.contract.deletion import DELETION_WORKFLOW_TYPE
 
 
 def contains(content: bytes, text: str) -> bool:
@@ -23,6 +26,34 @@ def files_with(directory: Path, text: str) -> set[str]:
     """Return the names of the files and folders directly in `directory` that hold the text."""
     files = (path for path in directory.rglob("*") if path.is_file())
     return {path.relative_to(directory).parts[0] for path in files if contains(_content(path), text)}
+
+
+def tree_with(directory: Path, text: str) -> set[str]:
+    """Return the files and folders below `directory` whose name or content holds the text."""
+    return {
+        str(path.relative_to(directory))
+        for path in directory.rglob("*")
+        if contains(path.name.encode(), text) or (path.is_file() and contains(_content(path), text))
+    }
+
+
+async def temporal_with(client: Client, text: str) -> set[str]:
+    """Return the workflows and schedules that hold the text anywhere, but for records of deletions."""
+    found = set[str]()
+    async for run in client.list_workflows():
+        if run.workflow_type == DELETION_WORKFLOW_TYPE:
+            continue
+        content = [run.raw_info.SerializeToString()]
+        with suppress(RPCError):  # it is gone by now
+            handle = client.get_workflow_handle(run.id, run_id=run.run_id)
+            content += [event.SerializeToString() async for event in handle.fetch_history_events()]
+        if any(contains(each, text) for each in content):
+            found.add(run.id)
+    async for schedule in await client.list_schedules():
+        described = await client.get_schedule_handle(schedule.id).describe()
+        if contains(described.raw_description.SerializeToString(), text):
+            found.add(schedule.id)
+    return found
 
 
 def _content(path: Path) -> bytes:

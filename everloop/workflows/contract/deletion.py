@@ -65,10 +65,16 @@ class DeletionTarget(Wire):
 
 
 class DeletionInput(Wire):
-    """`removed`: counts of earlier runs of the same deletion."""
+    """`removed`: counts of earlier runs of the same deletion.
+
+    `quiet` and `idle` count the last steps of the run before, in a row: those that found nothing, and those
+    that found something and could remove nothing.
+    """
 
     target: DeletionTarget
     removed: Removed = Removed()
+    quiet: int = 0
+    idle: int = 0
 
 
 class RemoveResult(Wire):

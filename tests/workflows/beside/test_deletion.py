@@ -1,5 +1,6 @@
 """The workflow that deletes: when it is done, and what it does when something fails meanwhile."""
 
+import asyncio
 import dataclasses
 from collections.abc import Sequence
 
@@ -31,6 +32,11 @@ async def delete(
         first = await deletions.start(target)
         assert await deletions.start(target) == first
         handle = client.get_workflow_handle(first, result_type=Removed)
+        told = [0]
+        while (known := await deletions.find(first)) and known.state == "running":
+            told.append(known.removed.keys)
+            await asyncio.sleep(0.05)
+        assert told == sorted(told)
         removed = await handle.result()
     return removed, port, client.get_workflow_handle(first), deletions
 
@@ -53,6 +59,18 @@ async def test_it_is_done_when_two_steps_in_a_row_find_nothing(client: Client, c
     assert known
     assert (known.state, known.removed, known.target.name) == ("done", removed, "t1")
     assert known.ended_at
+
+
+async def test_a_deletion_that_goes_on_in_a_new_run_forgets_nothing(impatient_client: Client) -> None:
+    """Neither what it has removed nor that the step before found nothing, wherever a run ends."""
+    counts = range(1, 9)
+    steps = [[*[removing(keys=1)] * count, *[NOTHING] * 4] for count in counts]
+    found = await asyncio.gather(*(delete(impatient_client, 0, each) for each in steps))
+    known = [await deletions.find(handle.id) for _, _, handle, deletions in found]
+
+    assert [removed.keys for removed, *_ in found] == [*counts]
+    assert [len(port.calls) for _, port, *_ in found] == [count + 2 for count in counts]
+    assert [each and each.removed.keys for each in known] == [*counts]
 
 
 async def test_a_store_that_is_away_is_waited_for(client: Client, cached: int) -> None:
