@@ -87,7 +87,8 @@ class AgentTask:
             last = _last_message(failure.message, failure.type or "Error")
             await self._conclusion.end(TaskState.FAILED, last, failure.message)
             raise failure from None
-        self._state.answer = answer
+        if self._state.answer is None:  # the first reply of an agent that routes is the answer of a task
+            self._state.hold_answer(answer)
         closing = answer.closing or ("" if answer.text else "the model gave an empty answer")
         outcome = TaskState.REJECTED if answer.rejects else TaskState.COMPLETED
         reason = self._state.last_reason if outcome is TaskState.COMPLETED else ""

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, Field, JsonValue
 
-from everloop.workflows.contract.events import RESPONSE_ARTIFACT, USAGE, ResumedAfter, StatusChanged
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, USAGE, ResumedAfter, Shown, StatusChanged
 from everloop.workflows.contract.messages import (
     BYTES_PER_TOKEN,
     AgentMessage,
@@ -158,10 +158,14 @@ class TaskRunState(BaseModel):
     """Text of the model beside its calls, until a status carries it."""
     answer: AssistantMessage | None = None
     """The final answer; it stays while a missing artifact is still to be written."""
+    answer_at: int = -1
+    """Its position in the transcript."""
     is_data: bool = False
     """Whether the answer is JSON."""
     artifact_ids: list[str] = Field(default_factory=list[str])
     """Artifacts written by successful calls."""
+    unstated: dict[str, int] = {}
+    """Artifacts written since the last status, with their versions."""
     is_routed: bool = False
     """Whether routing has decided for or against a task."""
 
@@ -278,9 +282,17 @@ class TaskRunState(BaseModel):
         questions = self.open_questions
         metadata: dict[str, JsonValue] = {USAGE: self.usage.to_metadata()}
         self.status = TaskStatus(state=state, at=at, message=message, questions=questions, metadata=metadata)
-        changed = StatusChanged(version=self.version, received=received, resumed=resumed, **dict(self.status))
+        changed = StatusChanged(
+            version=self.version, received=received, resumed=resumed, shows=self._shown(), **dict(self.status)
+        )
         self.outbox.append(changed)
         return changed
+
+    def _shown(self) -> Shown | None:
+        """Return the content that the view must have with a new status."""
+        answer = self.answer_at if self.artifacts else None
+        written, self.unstated = self.unstated, {}
+        return Shown(answer=answer, artifacts=written) if written or answer is not None else None
 
     def _append(self, *messages: TranscriptMessage) -> int:
         """Append messages, and return their approximate tokens in a prompt."""
@@ -334,7 +346,8 @@ class TaskRunState(BaseModel):
 
     def hold_answer(self, answer: AssistantMessage, *, is_data: bool = False) -> None:
         """Hold the answer that may end the task: its text is not interim."""
-        self.answer, self.interim, self.is_data = answer, "", is_data
+        self.answer, self.answer_at = answer, len(self.transcript) - 1
+        self.interim, self.is_data = "", is_data
 
     def take_back_answer(self) -> None:
         """Turn a held answer into interim text: the client has sent more."""
@@ -365,6 +378,7 @@ class TaskRunState(BaseModel):
     def end_call(self, call: ToolCall, result: ToolMessage) -> None:
         """Store the result of a pending call until the other calls of its reply have ended."""
         self.results[call.id] = result
+        self.unstated |= result.versions
         self.pending = [each for each in self.pending if each.id != call.id]
 
     def skip_call(self, call: ToolCall, result: ToolMessage) -> None:
@@ -437,7 +451,8 @@ class TaskRunState(BaseModel):
         if self.answer is None or not self.answer.text:
             return ()
         parts = (answer_part(self.answer.text, is_data=self.is_data),)
-        return (Artifact(artifact_id=RESPONSE_ARTIFACT, name=RESPONSE_ARTIFACT, parts=parts, complete=True),)
+        id_, position = RESPONSE_ARTIFACT, self.answer_at
+        return (Artifact(artifact_id=id_, name=id_, parts=parts, complete=True, position=position),)
 
 
 class CarriedTask(TaskInput):

@@ -18,7 +18,7 @@ from everloop.stores.keys import (
 )
 from everloop.stores.views.interface import START, StreamedEvent
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.events import ArtifactChunk, ChunkMode, StatusChanged, TaskEvent
+from everloop.workflows.contract.events import ArtifactChunk, ChunkMode, Shown, StatusChanged, TaskEvent
 from everloop.workflows.contract.messages import AgentMessage, DataPart, Part, TextPart, ToolCall, UserMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
@@ -88,6 +88,7 @@ def status(  # noqa: PLR0913 -- the fields of a status, most of them left out in
     seconds: float | None = None,
     questions: tuple[Question, ...] = (),
     metadata: Mapping[str, JsonValue] = MappingProxyType({}),
+    shows: Shown | None = None,
 ) -> StatusChanged:
     """Return a status whose time is its version in seconds, unless given."""
     moment = at(version if seconds is None else seconds)
@@ -100,6 +101,7 @@ def status(  # noqa: PLR0913 -- the fields of a status, most of them left out in
         received=received,
         questions=questions,
         metadata=dict(metadata),
+        shows=shows,
     )
 
 

@@ -146,8 +146,8 @@ class FoldedTask:
         """Fold in a whole view, except where it is older than what stands here.
 
         A run that was never seen is newer than one that was if its status is: a view may have been
-        asked for long before it arrives. Drafts are replaced only by a newer view of a task that rests;
-        while it works, the worker that writes the draft also completes it.
+        asked for long before it arrives. Drafts of what a store holds are replaced only by a view of a task
+        that rests and is not older; while it works, the worker that writes the draft also completes it.
         """
         status = status_of(view)
         applies = self._is_news(view.run_id, status)
@@ -156,9 +156,12 @@ class FoldedTask:
         if applies and (self._run_id is None or self._status is not None):
             self._take_over(view.run_id)
         restored: list[TaskEvent] = []
+        is_again = self._is_current(view.run_id, status) and not (self.state and is_at_work(self.state))
         replaces_drafts = applies and not is_at_work(view.status.state)
         for artifact in view.artifacts:
-            restored += self._restore_artifact(view.run_id, artifact, replaces_drafts=replaces_drafts)
+            restored += self._restore_artifact(
+                view.run_id, artifact, replaces_drafts=replaces_drafts, is_again=is_again
+            )
         if applies:
             # Last: followers hear nothing after a terminal status.
             self._set_status(view.run_id, status)
@@ -200,6 +203,11 @@ class FoldedTask:
             return False
         return self._run_id is None or microseconds(status.at) > microseconds(last.at)
 
+    def _is_current(self, run_id: str, status: StatusChanged) -> bool:
+        last = self._status
+        is_same = last is not None and (status.version, status.step) == (last.version, last.step)
+        return is_same and run_id == self._status_run
+
     def _set_status(self, run_id: str, status: StatusChanged) -> None:
         if self._status and self._status.message and self._status.step == 0:
             self._remember(self._status.message)
@@ -239,10 +247,14 @@ class FoldedTask:
         return True
 
     def _restore_artifact(
-        self, run_id: str, artifact: Artifact, *, replaces_drafts: bool
+        self, run_id: str, artifact: Artifact, *, replaces_drafts: bool, is_again: bool
     ) -> list[ArtifactChunk]:
-        draft = self._drafts.get(artifact.artifact_id)
-        if draft and (draft.complete or not replaces_drafts):
+        draft, position = self._drafts.get(artifact.artifact_id), artifact.position
+        if position is None:
+            is_replaced = replaces_drafts or (is_again and draft and draft.position >= 0)
+            if draft and (draft.complete or not is_replaced):
+                return []
+        elif draft and draft.complete and draft.run_id == run_id and draft.position >= position:
             return []
         chunks = chunks_of(artifact)
         if chunks:

@@ -82,9 +82,9 @@ class Nothing:
 class PushFeed:
     """Reads the stream of a task; a client that got nothing, or whose place in it is lost, gets the view.
 
-    A view that is gone is rebuilt here, as gateways do it for whoever asks. One that lacks statuses is left
-    to gateways (`everloop.gateway.tasks.reconcile`), whose sweep finds it and notifies the deliveries when
-    it is right again.
+    A view that is gone, or that says that it is incomplete, is rebuilt here, as gateways do it for whoever
+    asks. One that lacks its last status is left to gateways (`everloop.gateway.tasks.reconcile`), whose sweep
+    finds it and notifies the deliveries when it is right again.
     """
 
     def __init__(self, views: TaskViews, workflows: TaskWorkflows) -> None:
@@ -101,6 +101,8 @@ class PushFeed:
             return await self._whole(task_id, position)
         while page := await self._views.read({task_id: position}, wait=0):
             for streamed in page:
+                if streamed.follows_loss:
+                    return await self._whole(task_id, position)
                 position = streamed.position
                 if subject := await self._subject(task_id, streamed.event):
                     return News(position, subject, position)
@@ -112,8 +114,9 @@ class PushFeed:
     async def _whole(self, task_id: str, position: str) -> News | Nothing:
         """Return the task as it is."""
         snapshot = await self._views.load(task_id)
-        if snapshot is None and (lost := await self._workflows.view(task_id)):
-            await self._views.restore(lost)
+        is_complete = snapshot and not snapshot.is_incomplete
+        if not is_complete and (known := await self._workflows.view(task_id)):
+            await self._views.restore(known)
             snapshot = await self._views.load(task_id)
         if snapshot is None:
             return Nothing(position, is_over=True)

@@ -115,7 +115,7 @@ class PieceWriter:
     context_id: str
     artifact_id: str
     create: Create
-    written: dict[str, None]
+    written: dict[str, int]
     _: KW_ONLY
     attempt: str = ""
     check: Callable[[], Awaitable[None]] = anybody
@@ -140,7 +140,7 @@ class PieceWriter:
         operation_id = f"{self._writer_id}{self._count}"
         # The store may have done it when its answer is lost; of the same id, it does nothing twice.
         artifact = await retry_artifacts(lambda: self._apply(change, operation_id))
-        self.written[self.artifact_id] = None
+        self.written[self.artifact_id] = artifact.version
         return artifact
 
     async def fail(self) -> None:

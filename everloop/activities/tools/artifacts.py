@@ -74,8 +74,9 @@ class TaskArtifacts(ToolArtifacts):
     secrets: SecretReader | None = None
 
     def __post_init__(self) -> None:
-        self.written: dict[str, None] = {}
-        """The artifacts that were written, in the order in which that began, but for those that failed."""
+        self.written: dict[str, int] = {}
+        """The artifacts that were written, with their versions, in the order in which that began, but for
+        those that failed."""
         self.shown: dict[tuple[str, int], FilePart] = {}
         """What the model is to look at."""
         self.was_asked = False
@@ -289,7 +290,7 @@ class TaskArtifacts(ToolArtifacts):
         artifact = await retry_artifacts(
             lambda: self.artifacts.apply(self.context_id, artifact_id, change, operation_id=operation_id)
         )
-        self.written[artifact_id] = None
+        self.written[artifact_id] = artifact.version
         return artifact
 
 

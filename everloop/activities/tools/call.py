@@ -352,8 +352,10 @@ class AgentTools(ToolPort):
     async def _after(self, run: _Run, result: ToolMessage) -> ToolMessage:
         """Let the plugins look at what the tool came to; recorded is what they make of it."""
         await run.claim.check()
-        artifacts, files = tuple(run.artifacts.written), tuple(run.artifacts.shown.values())
-        result = result.model_copy(update={"artifacts": artifacts, "files": files})
+        written, files = run.artifacts.written, tuple(run.artifacts.shown.values())
+        result = result.model_copy(
+            update={"artifacts": tuple(written), "versions": dict(written), "files": files}
+        )
         result = await judge_result(run.agent, run.tool, run.call, run.vetted.call, result)
         if run.tool.name in BUILT_IN_TOOLS:  # a page is never cut again
             return result

@@ -159,7 +159,7 @@ class Snapshots:
 
     async def _take(self, task_id: str, viewer: Viewer | None, known: Snapshot | None) -> Snapshot:
         known = known or await self._load(task_id)
-        if known and known.has_lost_statuses:
+        if known and known.is_incomplete:
             known = await self._completed(known)
         snapshot = known or await self._restored(task_id)
         if viewer and viewer_of_view(snapshot.view) != viewer:
@@ -225,14 +225,14 @@ class Snapshots:
             return await self._load(task_id) or await self._restore(task_id)
 
     async def _completed(self, known: Snapshot) -> Snapshot:
-        """Return the task with what only its workflow knows; as it is known, while nobody answers."""
+        """Return the task with what its workflow and the stores know; as it is, while nobody answers."""
         task_id = known.view.task_id
         try:
             await restore_view(await self._tasks.view(task_id), self._views, self._artifacts)
         except (GatewayError, NotificationError) as error:
-            _log.debug("lost statuses not restored", **task_fields(known.view), error=str(error))
+            _log.debug("task view not completed", **task_fields(known.view), error=str(error))
             return known
-        _log.info("lost statuses restored", **task_fields(known.view))
+        _log.info("task view completed", **task_fields(known.view))
         return await self._load(task_id) or known
 
     async def _restore(self, task_id: str) -> Snapshot:

@@ -26,6 +26,7 @@ from everloop.workflows.contract.events import (
     USAGE,
     ArtifactChunk,
     Narrated,
+    Shown,
     StatusChanged,
     TaskCreated,
     TaskEvent,
@@ -141,6 +142,7 @@ class ViewCodec:
             *self._messages(status.received),
             " ".join(scopes_of(status.questions)),
             used_words(status),
+            *_shown_words(status.shows or Shown()),
         ]
 
     def view(self, fields: Mapping[str, str], history: Iterable[str]) -> TaskView | None:
@@ -304,6 +306,11 @@ def seal_title(title: str, owner: str, context_id: str, cipher: Cipher) -> str:
 def title_purpose(owner: str, context_id: str) -> str:
     """Name what the title of a context is encrypted for."""
     return f"title {quoted(owner)}:{quoted(context_id)}"
+
+
+def _shown_words(shows: Shown) -> ScriptArguments:
+    """Return what a view shows besides a status, as the script looks for it."""
+    return ["" if shows.answer is None else shows.answer, len(shows.artifacts), *map(word, shows.artifacts)]
 
 
 def used_words(status: StatusChanged) -> str:

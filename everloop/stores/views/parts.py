@@ -62,12 +62,13 @@ def status_of(view: TaskView) -> StatusChanged:
 def chunks_of(artifact: Artifact) -> list[ArtifactChunk]:
     """Return the events that write this artifact as a whole, one for each part."""
     last = len(artifact.parts) - 1
+    position = RESTORED_POSITION if artifact.position is None else artifact.position
     return [
         ArtifactChunk(
             artifact_id=artifact.artifact_id,
             name=artifact.name,
             description=artifact.description,
-            position=RESTORED_POSITION,
+            position=position,
             attempt=FINAL_ATTEMPT,
             index=index,
             part=part,
@@ -124,8 +125,9 @@ fields are forwarded: what it holds stands elsewhere."""
 MAX_CUT_CHARACTERS = 1_000
 """Of each text of an event that is cut."""
 
-_INTERNAL = {"received", "questions", "content"}
-"""What the agents wrote to each other, what the client's task asks itself, and what earlier chunks had."""
+_INTERNAL = {"received", "questions", "shows", "content"}
+"""Messages between agents, questions of the client's task, the required content of a view, and content of
+earlier chunks."""
 
 
 def forwarded(task_id: str, event: TaskEvent) -> SubAgentEvent | None:

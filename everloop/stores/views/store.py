@@ -423,7 +423,7 @@ def _read_change(reply: _Reply) -> Published:
 def _snapshot(
     view: TaskView, fields: Mapping[str, str], size: int, left_out: frozenset[str] | None = None
 ) -> Snapshot:
-    return Snapshot(view, fields.get("last", START), size, left_out, has_lost_statuses="lost" in fields)
+    return Snapshot(view, fields.get("last", START), size, left_out, is_incomplete="lost" in fields)
 
 
 def _sum(sizes: Iterable[int | None]) -> int:

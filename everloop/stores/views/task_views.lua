@@ -41,7 +41,38 @@ end
 
 local function follows_loss(status)  -- whether Redis has lost what this run said before it: it counts its statuses
   local known = get('status_run')
+  if not known then
+    return status.version > 1
+  end
   return (known == run_id or known == '') and status.version > tonumber(get('version')) + 1
+end
+
+local function shown_by(statuses)  -- the ids of artifacts that views show which have these
+  local ids = {}
+  for _, status in ipairs(statuses) do
+    for _, id in ipairs(status.artifacts) do
+      ids[#ids + 1] = id
+    end
+    if status.answer ~= '' then
+      ids[#ids + 1] = 'response'
+    end
+  end
+  return ids
+end
+
+local function lacks(status)  -- whether Redis has lost what the view shows besides this status
+  if status.answer ~= '' then
+    local answer = draft_of('response')
+    if not (answer and answer.complete and answer.run == run_id and answer.position >= tonumber(status.answer)) then
+      return true
+    end
+  end
+  for _, id in ipairs(status.artifacts) do
+    if not draft_of(id) then
+      return true
+    end
+  end
+  return false
 end
 
 local function add_message(message)
@@ -186,7 +217,7 @@ function fold.status(status)
     listed = listed or has_status
     return nil
   end
-  local before, has_lost = get('state'), follows_loss(status)
+  local before, has_lost = get('state'), follows_loss(status) or lacks(status)
   set_status(status)
   if has_lost then
     new.lost = '1'
@@ -227,17 +258,18 @@ local function publish(is_bare)  -- did: the states that the task took, which a 
   if is_late(records, call, order) then
     return false, OVERTAKEN
   end
-  local events, chunks, reads_status = {}, {}, false
+  local events, chunks, statuses = {}, {}, {}
   while cursor < #given do
     local kind = take()
     local event = (take_of[kind] or take_event)()
     events[#events + 1] = {kind, event}
-    reads_status = reads_status or kind == 'status'
-    if kind == 'chunk' then
+    if kind == 'status' then
+      statuses[#statuses + 1] = event
+    elseif kind == 'chunk' then
       chunks[#chunks + 1] = event
     end
   end
-  read_view(reads_status, chunks)
+  read_view(#statuses > 0, chunks, shown_by(statuses))
   if is_bare and shows_artifacts() then
     return false, true
   elseif is_overtaken() then
@@ -307,12 +339,16 @@ local function create()
   return answer(1), view == root_view and is_created and is_first and written <= most / 2
 end
 
-local function restore_artifact(chunks, replaces_draft)
-  local draft = draft_of(chunks[1].artifact_id)
-  if draft and (draft.complete or not replaces_draft) then
+local function restore_artifact(chunks, applies, is_again)  -- again: what stands there may have been lost since
+  local draft, first = draft_of(chunks[1].artifact_id), chunks[1]
+  if first.position < 0 then  -- the store has it
+    if draft and (draft.complete or not (applies or (is_again and draft.position >= 0))) then
+      return
+    end
+  elseif draft and draft.complete and draft.run == run_id and draft.position >= first.position then
     return
   end
-  draft = begin_draft(draft, chunks[1])
+  draft = begin_draft(draft, first)
   for _, chunk in ipairs(chunks) do
     append(draft, chunk)
   end
@@ -336,7 +372,7 @@ local function restore()
     take_over()
   end
   for _, artifact in ipairs(artifacts) do
-    restore_artifact(artifact, applies and not is_streaming)
+    restore_artifact(artifact, applies and not is_streaming, is_current(status) and not NARRATED[get('state')])
   end
   if applies then  -- last: followers get nothing after a terminal status
     set_status(status)

@@ -20,7 +20,7 @@
 --   kept                                which other keys it has, and how long they live after its end (steps.lua)
 --   run, runs                           the newest run; every run that was ever seen
 --   status, status_run, version, step, state, at, message_id, message    the last status
---   lost                                1 while only the workflow knows statuses before it, which Redis has lost
+--   lost                                1 while only the workflow and the stores know what it lacks, which Redis has lost
 --   approvers                           scopes whose holders it asks
 --   used                                tokens in and out, cost in billionths of a dollar, 1 if that is not known
 --   title                               how its first message begins
@@ -90,6 +90,7 @@ local function take_status()
     event = take_event(), version = tonumber(take()), step = tonumber(take()), state = take(),
     fails_drafts = take() == '1', at = take(),
     message = take_message(), received = take_list(take_message), approvers = take(), used = take(),
+    answer = take(), artifacts = take_list(take),  -- position of the whole reply that is shown ('': none); ids
   }
 end
 
@@ -134,8 +135,11 @@ local function get(name)
   return value
 end
 
-local function read_view(has_status, chunks)
+local function read_view(has_status, chunks, shown)  -- shown: the ids of artifacts that have to be there
   local names = {unpack(OF_EVENTS)}
+  for _, id in ipairs(shown or {}) do
+    names[#names + 1], names[#names + 2] = 'artifact:' .. id, 'tail:' .. id
+  end
   for _, name in ipairs(has_status and OF_STATUSES or {}) do
     names[#names + 1] = name
   end

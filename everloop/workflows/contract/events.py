@@ -10,7 +10,8 @@ Fold rules (`everloop.stores.views` follows them):
   0: such a note is not part of the conversation), then `received`, are appended to the view's history; a
   message id that is already there is not appended again. A run counts its statuses and publishes all of
   them, so a gap in the numbers means that the store has lost some: the view and the event are marked, until
-  the workflow has sent the missing ones.
+  the workflow has sent the missing ones. They are marked too if the view lacks content that the status
+  requires (`Shown`).
 - A terminal `status` other than completed marks every draft that is not complete as failed; so does a chunk
   with `failed`. A failed draft accepts no more chunks; a newer draft replaces it as before.
 - `artifact-chunk`: belongs to a draft, ordered by (position, attempt) within a run. Index n appends when it
@@ -64,6 +65,17 @@ ResumedAfter = Literal["attempt", "answer", "operator"]
 """Why a waiting task goes on: a lost or failed attempt, an answer, an operator's signal."""
 
 
+class Shown(Wire):
+    """Content that a view must have besides a status; a view without it has lost some.
+
+    `answer`: position of the complete reply, the artifact `response`; None without one. `artifacts`: those
+    written since the last status, with their minimum versions in the store.
+    """
+
+    answer: int | None = None
+    artifacts: dict[str, int] = {}
+
+
 class StatusChanged(Wire):
     """The task has a new status.
 
@@ -82,6 +94,7 @@ class StatusChanged(Wire):
     metadata: dict[str, JsonValue] = {}
     resumed: ResumedAfter | None = None
     """Why the task goes on, if it had to wait."""
+    shows: Shown | None = None
 
 
 ChunkMode = Literal["draft", "replace", "extend"]

@@ -316,7 +316,8 @@ class TaskStatus(Wire):
 class Artifact(Wire):
     """An output of a task. A draft (`complete` is false) may still be replaced completely.
 
-    `failed`: the task failed before the draft was complete.
+    `failed`: the task failed before the draft was complete. `position`: of the reply in the transcript;
+    None for artifacts of the store.
     """
 
     artifact_id: str
@@ -325,6 +326,7 @@ class Artifact(Wire):
     parts: tuple[Part, ...]
     complete: bool
     failed: bool = False
+    position: int | None = None
 
 
 class TaskView(Wire):

@@ -17,7 +17,7 @@ from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
-from everloop.workflows.contract.events import Narrated, TaskEvent
+from everloop.workflows.contract.events import Narrated, Shown, TaskEvent
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.stores.examples import answered, artifact, at, chunk, status, told
@@ -266,6 +266,26 @@ async def test_a_lost_view_comes_back_from_the_workflow() -> None:
     assert hook.states == [ASKS, COMPLETED]
     assert read(hook.taken[0]).task.artifacts[0].parts[0].text == "Hi"
     assert rig.workflows.asked == 1
+
+
+async def test_what_a_status_shows_and_its_view_does_not_comes_back_from_the_workflow() -> None:
+    """Redis has lost the end of the answer: nothing is told of the end of the task before it is there."""
+    async with push_rig() as (rig, hook):
+        await rig.begin(status(1))
+        await rig.publish(chunk("half"))
+        await rig.deliver_all()
+        await rig.publish(status(2, TaskState.COMPLETED, shows=Shown(answer=0)))
+        rig.workflows.answers = False
+        (failed,) = await rig.failures(1)
+        rig.workflows.answers = True
+        done = TaskStatus(state=TaskState.COMPLETED, at=at(2))
+        whole = artifact("half of it").model_copy(update={"position": 0})
+        rig.workflows.known = answered(rig.task, "run", 2, status=done, artifacts=(whole,))
+        end = await rig.deliver_all()
+    assert (failed.type, end) == (TASK_UNREADABLE, DONE)
+    (last,) = hook.taken[-1:]
+    assert last.state == COMPLETED
+    assert read(last).task.artifacts[0].parts[0].text == "half of it"
 
 
 async def test_a_view_that_nobody_can_tell_is_waited_for() -> None:

@@ -1,6 +1,7 @@
 """What only Redis can show: keys that expire, a script that is lost, events of a newer version."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -22,11 +23,22 @@ from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import START, TaskQuery
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.events import TaskCreated
-from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.events import Shown, TaskCreated, TaskEvent
+from everloop.workflows.contract.messages import ToolMessage, text_of
 from everloop.workflows.contract.names import child_task_id
-from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.examples import AGENT_ID, answered, chunk, new_id, said, status, submitted, view_of
+from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
+from tests.stores.examples import (
+    AGENT_ID,
+    answered,
+    artifact,
+    at,
+    chunk,
+    new_id,
+    said,
+    status,
+    submitted,
+    view_of,
+)
 from tests.support.many_tasks import expire_task
 
 
@@ -200,9 +212,82 @@ async def test_a_status_that_follows_a_loss_says_so(views: TaskViews) -> None:
     await views.publish(view.task_id, "run", [status(4)])
     loaded.append(await views.load(view.task_id))
 
-    assert [shown and shown.has_lost_statuses for shown in loaded] == [True, True, False, False]
+    assert [shown and shown.is_incomplete for shown in loaded] == [True, True, False, False]
     assert [event.follows_loss for event in events] == [False, False, True]
     assert said("m2") in (await view_of(views, view.task_id)).history
+
+
+ANSWERED = [chunk("Hi", position=3, last=True)]
+LOSSES: dict[str, tuple[Sequence[TaskEvent], Shown | None, bool]] = {
+    "nothing is shown": ([], None, False),
+    "the answer": (ANSWERED, Shown(answer=3), False),
+    "a later answer": (ANSWERED, Shown(answer=2), False),
+    "no answer": ([], Shown(answer=3), True),
+    "half of the answer": ([chunk("H", position=3)], Shown(answer=3), True),
+    "an earlier answer": (ANSWERED, Shown(answer=5), True),
+    "an artifact": ([chunk("x", artifact_id="a b")], Shown(artifacts={"a b": 2}), False),
+    "no artifact": (ANSWERED, Shown(artifacts={"a b": 2}), True),
+}
+
+
+@pytest.mark.parametrize(("shown", "shows", "is_lost"), LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("state", [TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED])
+async def test_a_status_whose_view_lacks_what_it_shows_follows_a_loss(
+    views: TaskViews, shown: Sequence[TaskEvent], shows: Shown | None, *, is_lost: bool, state: TaskState
+) -> None:
+    """Until its workflow has told; what the status shows may be published with it."""
+    at_once, before = submitted(), submitted()
+    for view in (at_once, before):
+        await views.create(view)
+    await views.publish(before.task_id, "run", [status(1), *shown])
+    await views.publish(before.task_id, "run", [status(2, state, shows=shows)])
+    await views.publish(at_once.task_id, "run", [*shown, status(1, state, shows=shows)])
+    loaded = [await views.load(view.task_id) for view in (before, at_once)]
+    streams = [await views.read({view.task_id: START}, wait=0) for view in (before, at_once)]
+
+    assert [each and each.is_incomplete for each in loaded] == [is_lost] * 2
+    assert [stream[-1].follows_loss for stream in streams] == [is_lost] * 2
+
+
+@pytest.mark.parametrize("state", [TaskState.INPUT_REQUIRED, TaskState.COMPLETED])
+async def test_what_a_view_lacks_comes_from_its_workflow_and_the_stores(
+    views: TaskViews, state: TaskState
+) -> None:
+    """Although they know no newer status: half an answer, and half an artifact, make way; once."""
+    view = submitted()
+    await views.create(view)
+    halves = [chunk("H", position=3), chunk("x", artifact_id="log", position=2)]
+    await views.publish(view.task_id, "run", [*halves, status(1, state, shows=Shown(answer=3))])
+    whole = artifact("Hi").model_copy(update={"position": 3}), artifact("xy", artifact_id="log")
+    known = answered(view, "run", 1, status=TaskStatus(state=state, at=at(1)), artifacts=whole)
+    await views.restore(known)
+    told = await views.read({view.task_id: START}, wait=0)
+    await views.restore(known)
+    loaded = await views.load(view.task_id)
+
+    assert loaded
+    assert not loaded.is_incomplete
+    texts = {each.artifact_id: (text_of(each.parts), each.complete) for each in loaded.view.artifacts}
+    assert texts == {"response": ("Hi", True), "log": ("xy", True)}
+    assert await views.read({view.task_id: START}, wait=0) == told
+
+
+async def test_a_status_of_an_emptied_redis_follows_a_loss(redis: Redis, views: TaskViews) -> None:
+    """It is not the first one of its run: a view that is not there has lost those before it."""
+    view = submitted()
+    await views.create(view)
+    await views.publish(view.task_id, "run", [status(1)])
+    await redis.flushdb()
+    await views.publish(view.task_id, "run", [status(2), status(3)])
+    first = submitted()
+    await views.publish(first.task_id, "run", [status(1)])  # of a task that nobody has created yet
+
+    found = await views.read({view.task_id: START, first.task_id: START}, wait=0)
+    assert {(event.task_id, event.follows_loss) for event in found} == {
+        (view.task_id, True),
+        (view.task_id, False),
+        (first.task_id, False),
+    }
 
 
 async def test_appending_to_a_long_text_costs_no_more_than_to_a_short_one(

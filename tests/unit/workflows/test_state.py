@@ -6,7 +6,7 @@ import pytest
 
 from everloop.workflows import reporting
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.events import REASON
+from everloop.workflows.contract.events import REASON, Shown
 from everloop.workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
@@ -68,6 +68,50 @@ def test_only_artifacts_of_calls_that_worked_count() -> None:
     )
 
     assert state.artifact_ids == ["ok"]
+
+
+def test_a_status_says_what_its_view_shows_besides() -> None:
+    """Artifacts that calls have written, once; the answer as soon as there is one, until it is taken back."""
+    state = TaskRunState.begin(user("m1"), NOW)
+    calls = tuple(ToolCall(id=each, name="write", arguments="{}") for each in "abc")
+    state.take_inbox()
+    state.fold_reply(AssistantMessage(tool_calls=calls))
+    shown = [_shown(state)]
+    for call, (written, outcome) in zip(calls, WRITTEN, strict=True):
+        result = call.result("", outcome).model_copy(
+            update={"artifacts": tuple(written), "versions": written}
+        )
+        state.end_call(call, result)
+        if call.id != "a":
+            shown.append(_shown(state))
+    state.fold_tool_results(list(state.results.values()))
+    state.fold_reply(answer := AssistantMessage(text="Done."))
+    state.hold_answer(answer)
+    shown.append(_shown(state))
+    state.take_back_answer()
+    shown.append(_shown(state))
+    state.hold_answer(AssistantMessage(closing="no"))
+    shown.append(_shown(state))
+
+    assert shown == [
+        None,
+        Shown(artifacts={"x": 3, "y": 1}),
+        Shown(artifacts={"z": 1}),
+        Shown(answer=5),
+        None,
+        None,
+    ]
+
+
+WRITTEN: list[tuple[dict[str, int], ToolOutcome]] = [
+    ({"x": 1}, "ok"),
+    ({"x": 3, "y": 1}, "ok"),
+    ({"z": 1}, "error"),
+]
+
+
+def _shown(state: TaskRunState) -> Shown | None:
+    return state.change_status(TaskState.WORKING, NOW).shows
 
 
 def test_what_a_provider_wants_back_stays_with_the_reply() -> None:
