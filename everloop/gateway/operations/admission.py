@@ -1,4 +1,4 @@
-"""Takes in messages: each starts a task or goes to one."""
+"""Admission of messages: each starts a task or continues one."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -46,20 +46,21 @@ from everloop.workflows.contract.questions import QUESTION, names_question_for_s
 from everloop.workflows.contract.tasks import AgentSpec, Fork, Identity, Route, TaskInput, TaskView
 
 AWAITED_BYTES = 16_000
-"""A message of this size always gets to a task that waits for its user: it may be what lets the task end."""
+"""Messages of up to this size are always admitted to an interrupted task, which may need one to end."""
 
 AS_IT_IS: Mapping[str, object] = {}
-"""Nothing else about a task than its message and its agent say."""
+"""Changes to the input of a new task: by default none beyond its message and agent."""
 
 MAX_SUMMARY_BYTES = 200
-"""Of the line that the Temporal UI shows for a task; Temporal refuses 400 and more."""
+"""Maximum bytes of a task's line in the Temporal UI. Temporal rejects 400 and more."""
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """A message that a task works on. `message_id` is what the task calls it.
+    """Message admitted to a task. `message_id` is its id within the task.
 
-    `is_answer`: the task waited for it, and may show that for a moment longer.
+    `is_answer`: the task was interrupted and waited for the message. Its view may still show that for a
+    moment.
     """
 
     snapshot: Snapshot
@@ -69,7 +70,7 @@ class Admitted:
 
 @dataclass(frozen=True)
 class DirectAnswer:
-    """A message that was answered at once, without a task."""
+    """Direct answer to a message, without a task."""
 
     message: AgentMessage
     context_id: str
@@ -77,7 +78,7 @@ class DirectAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class Admission:
-    """Every message has its effect once, however often it is sent (unless its agent does not deduplicate)."""
+    """Admits each message once, however often it is sent, unless its agent does not deduplicate."""
 
     views: TaskViews
     tasks: Tasks
@@ -90,16 +91,16 @@ class Admission:
     async def take_in(
         self, incoming: IncomingMessage, viewer: Viewer, identity: Identity | None
     ) -> Admitted | DirectAnswer:
-        """Return the task that works on the message, or what answers it.
+        """Return the task that processes the message, or its direct answer.
 
         Raises:
             TaskUnknownError: the message names a task that is not the owner's.
             TaskReadOnlyError: it names the task of a sub-agent.
             TaskEndedError: it names a task that has ended.
             TaskFullError: it names a task that is too large for more.
-            AnswerInvalidError: the task waits for an answer, and this is none.
-            MessageChangedError: the task has taken in another message of its id.
-            KeyReusedError: its Idempotency-Key is that of another message.
+            AnswerInvalidError: the task waits for an answer, and the message does not answer it.
+            MessageChangedError: the task has admitted another message of this id.
+            KeyReusedError: the Idempotency-Key was used with another message.
             InvalidParamsError: it names a task of another context, or a question but no task.
             TooManyRequestsError: the owner has too many open tasks.
         """
@@ -110,14 +111,14 @@ class Admission:
     async def fork(
         self, incoming: IncomingMessage, identity: Identity | None, spec: AgentSpec, fork: Fork
     ) -> Admitted:
-        """Start a task from the past of another, unless there is one of its id; never answer it at once.
+        """Start a task from the history of another, unless it exists. Never answers directly.
 
         Raises:
-            as `take_in` does of a message that starts a task.
+            the errors of `take_in` for a message that starts a task.
         """
         viewer = Viewer(incoming.owner, incoming.agent.id)
         admitted = await self._start(incoming, viewer, identity, {"agent": spec, "fork": fork})
-        return cast("Admitted", admitted)  # an agent that does not route answers nothing at once
+        return cast("Admitted", admitted)  # an agent without routing never answers directly
 
     async def _start(
         self,
@@ -126,7 +127,7 @@ class Admission:
         identity: Identity | None,
         changes: Mapping[str, object] = AS_IT_IS,
     ) -> Admitted | DirectAnswer:
-        if names_question_for_sure(incoming.message):  # it may hold a secret
+        if names_question_for_sure(incoming.message):  # may hold a secret
             raise InvalidParamsError(
                 f"message.metadata.{QUESTION} names a question, but message.taskId is missing; "
                 "give the id of the task that asks"
@@ -134,7 +135,7 @@ class Admission:
         task_id, message_id = incoming.task_id, incoming.message.message_id
         context_id = incoming.context_id or derive_context_id(task_id)
         bind_contextvars(task_id=task_id, context_id=context_id)
-        # First what we know ourselves: Temporal forgets an ended task sooner, and would start it anew.
+        # Our own stores first: Temporal forgets an ended task sooner, and would start it again.
         route, known = await self.views.find(task_id, most=SMALL_BYTES)
         if route and (answered := _answered(incoming, route, context_id)):
             return answered
@@ -156,14 +157,14 @@ class Admission:
         else:  # its files may have been lost since
             await self.files.store(incoming.files, context_key(viewer.owner, context_id), task_id)
         snapshot = await self.snapshots.take(task_id, viewer, known=begun)
-        if not (known or snapshot.is_whole):  # it has begun with this very message, which need not be read
+        if not (known or snapshot.is_whole):  # it started with this very message: no need to read it
             return Admitted(snapshot, message_id)
         return Admitted(snapshot, await self._repeated(incoming, snapshot) or message_id)
 
     async def _begin(self, incoming: IncomingMessage, task: TaskInput) -> DirectAnswer | Snapshot | None:
-        """Start a task, unless it was started before; return what answers its message without one.
+        """Start a task. Return the started task, or a direct answer to its message.
 
-        Else the task as it begins; None if it has begun before.
+        None if the task was started before.
         """
         task_id, agent = incoming.task_id, incoming.agent
         await self.limits.reserve_task(task.owner, task_id)
@@ -172,8 +173,8 @@ class Admission:
         except Exception:
             await self.limits.release_task(task.owner, task_id)
             raise
-        # The workflow first: a view of a task that does not exist would wait for ever. If we die in between,
-        # the client's retry finds the workflow, and its view is restored from there.
+        # The workflow first: a view without a workflow would wait forever. After a crash in between, the
+        # client's retry finds the workflow and restores the view from it.
         is_new = await self.tasks.start(task_id, task, summary=_summary(agent, task.message))
         if is_new:
             tasks_started.add(1, {"agent": agent.id})
@@ -186,10 +187,10 @@ class Admission:
         return None
 
     async def _decided(self, incoming: IncomingMessage, task: TaskInput) -> DirectAnswer | None:
-        """Return what answers the message at once; None if there is a task, or has to be one."""
+        """Return the direct answer to a message; None if a task was decided on, or is required."""
         route = await self.tasks.wait_for_route(incoming.task_id)
         if route is None:
-            # Whoever ended the workflow gave nobody a decision: the client is owed a task that has failed.
+            # The workflow was ended from outside, without a decision: the client gets a failed task.
             await self.views.create(submitted_view(incoming.task_id, task))
             await self.reconciler.reconcile(incoming.task_id)
             return None
@@ -212,14 +213,14 @@ class Admission:
                 "start a new one with a message without taskId"
             )
         if snapshot.position == START:
-            # Nobody can tell whether it waits for a secret, which must not be passed on then.
+            # The task may be waiting for a secret, which must not be forwarded unchecked.
             raise NoWorkerError
         self._check_size(snapshot, incoming.message)
         references = await self._references(incoming, viewer)
         message = await self._match(view, incoming.message.model_copy(update={"references": references}))
         if message is None:
             return Admitted(snapshot, incoming.message.message_id)
-        # After a look at what it may answer: a secret in a file must not be stored.
+        # Only after matching it with its question: a secret in a file must not be stored.
         await self.files.store(incoming.files, context_key(view.owner, view.context_id), view.task_id)
         try:
             await self.tasks.add_message(view.task_id, message)
@@ -230,7 +231,7 @@ class Admission:
             known = await self._repeated(incoming, snapshot)
             if known is None:
                 raise
-            return Admitted(snapshot, known)  # the task had taken it in before it ended
+            return Admitted(snapshot, known)  # the task had admitted it before it ended
         except MessageChangedError:
             raise incoming.changed() from None
         snapshot = await self.snapshots.take(view.task_id, viewer)
@@ -238,25 +239,25 @@ class Admission:
         return Admitted(snapshot, message.message_id, is_answer=waited)
 
     async def _repeated(self, incoming: IncomingMessage, snapshot: Snapshot) -> str | None:
-        """Return under which id a task has taken this message in before; None: it has not.
+        """Return the id under which a task has admitted this message before, or None.
 
         Raises:
-            KeyReusedError, MessageChangedError: another message came under the same key or id.
+            KeyReusedError, MessageChangedError: the key or id was used with another message.
             UnavailableNowError: the task is large, and there is no room for it now.
         """
         candidate = incoming.find_candidate(snapshot.message_ids)
         with ExitStack() as held:
             try:
                 view = (await self.snapshots.whole(snapshot, held) if candidate else snapshot).view
-            except TaskTooLargeError:  # nobody can compare them: it is what it says it is
+            except TaskTooLargeError:  # too large to compare: trust the id
                 return candidate
             return incoming.find_repeated(view)
 
     def _check_size(self, snapshot: Snapshot, message: UserMessage) -> None:
-        """Pass unless the task would get too large; what it waits for it gets, if that is short.
+        """Check that the task stays below its limit. Short messages to an interrupted task always pass.
 
         Raises:
-            TaskFullError: it would.
+            TaskFullError: the task would exceed its limit.
         """
         added, limit = len(message.model_dump_json().encode()), self.views.max_bytes
         is_awaited = snapshot.view.status.state.is_interrupted and added <= AWAITED_BYTES
@@ -264,9 +265,9 @@ class Admission:
             raise TaskFullError(snapshot.view.task_id, snapshot.size, limit)
 
     async def _match(self, view: TaskView, message: UserMessage) -> UserMessage | None:
-        """Return the message with the question that it answers; None if the task has taken it in before.
+        """Return the message with the question that it answers; None if it was admitted before.
 
-        It may have come before the task asked anything, and its client not have heard that it was taken in.
+        A retried message may have been admitted before the task asked a question.
         """
         try:
             return await self.answers.take_in(view, message)
@@ -276,11 +277,11 @@ class Admission:
             raise
 
     async def _references(self, incoming: IncomingMessage, viewer: Viewer) -> tuple[TaskReference, ...]:
-        """Return what came of each task that the message refers to (A2A 1.0 §4.1.4), for its model.
+        """Return the results of each task that the message refers to (A2A 1.0 §4.1.4), for its model.
 
         Raises:
-            TaskUnknownError: one is not there for this viewer.
-            UnavailableNowError: one is large, and there is no room for it now.
+            TaskUnknownError: a task does not exist for this viewer.
+            UnavailableNowError: a task is large, and there is no room for it now.
         """
         return tuple([await self._reference(task_id, viewer) for task_id in incoming.references])
 
@@ -296,10 +297,10 @@ class Admission:
 
 
 def _answered(incoming: IncomingMessage, route: Route, context_id: str) -> DirectAnswer | None:
-    """Return what answered the message at once, which may have come before; None if it has a task.
+    """Return the direct answer to the message, which may be an earlier one; None if it has a task.
 
     Raises:
-        KeyReusedError: the key of the request came with another message.
+        KeyReusedError: the key of the request was used with another message.
     """
     incoming.check_digest(route.digest)
     return DirectAnswer(route.message, context_id) if route.message else None
@@ -325,14 +326,14 @@ def _summary(agent: Agent, message: UserMessage) -> str:
 # Results of tasks as text.
 
 MAX_CHARACTERS = 20_000
-"""Of one task's answer, and of its other results; the rest is cut off, and the text says so."""
+"""Maximum characters of one task's answer, and of its other results. Longer text is truncated and says so."""
 
 NOTHING = "(nothing yet)"
 TOO_LARGE = "(its results are too large to be shown here)"
 
 
 def _results(view: TaskView) -> tuple[str, str]:
-    """Return artifacts as text, and the answer; of a task without any of them, its last words."""
+    """Return artifacts as text, and the answer; without either, the last status text."""
     artifacts = {each.artifact_id: each for each in view.artifacts}
     answer = artifacts.pop(RESPONSE_ARTIFACT, None) or (None if artifacts else view.status.message)
     said = "\n\n".join(f"[{each.name or id_}]\n{_joined(each.parts)}" for id_, each in artifacts.items())

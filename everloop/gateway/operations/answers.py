@@ -1,4 +1,4 @@
-"""Messages that answer a question of their task: checked, and freed of the secret that they carry."""
+"""Messages that answer a question of their task: validated, with secrets removed."""
 
 from collections.abc import Sequence
 
@@ -29,38 +29,39 @@ from everloop.workflows.contract.questions import (
 from everloop.workflows.contract.tasks import TaskStatus, TaskView
 
 MAX_PATH = 200
-"""Characters of the path to what is wrong: its names may be the client's."""
+"""Maximum characters of the path to an invalid value. Its names may be the client's."""
 
 WITHHELD_TEXT = "(a secret was supplied)"
-"""Stands in a message where its secret stood."""
+"""Replaces a secret in a message."""
 
 NO_METADATA: dict[str, JsonValue] = {}
 
 DECLINE = frozenset({QUESTION, "approved", "note"})
-"""What the data of a message that declines to give a secret may hold: nothing that could be one."""
+"""Allowed keys of a message that declines to give a secret: none of them can hold one."""
 
 _log = structlog.get_logger()
 
 
 class Answers:
-    """Takes in what clients answer to the open questions of their task."""
+    """Processes clients' answers to the open questions of their task."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
 
     async def take_in(self, view: TaskView, message: UserMessage) -> UserMessage:
-        """Return the message as the task may see it: it says which question it answers, if it does.
+        """Return the message for the task, with the id of the question that it answers, if any.
 
-        That is decided by what clients can see of the task now. A question that comes up before the task has
-        the message is not answered by it.
+        The question is chosen from the task's current view. A question that is asked later, before the
+        task receives the message, is not answered by it.
 
-        A secret is kept before anybody hears of it. Repeating the message keeps it again: if we die before
-        the task is told, the client's retry does both. If the task then refuses the answer (somebody else
-        was faster), no tool gets to see it, and it is forgotten with the others.
+        A secret is stored before the task receives the message. A retry stores it again: after a crash
+        in between, the client's retry does both. If the task then rejects the answer (another client
+        was faster), no tool can read the secret, and it is deleted with the others.
 
         Raises:
-            AnswerInvalidError: it does not answer; the text says what is expected, and repeats no answer.
-            InvalidParamsError: it names a question by what can be no id.
+            AnswerInvalidError: it does not answer the question. The text names the expected
+                value, and repeats no answer.
+            InvalidParamsError: the id of the question is malformed.
         """
         if names_question_for_sure(message):
             check_id(named_question(message) or "", f"message.metadata.{QUESTION}")
@@ -79,11 +80,11 @@ class Answers:
         return message.model_copy(update={"answers": question.id})
 
     async def forget(self, task_id: str) -> None:
-        """Forget the secrets of a task that has ended."""
+        """Delete the secrets of a task that has ended."""
         await self._secrets.forget(task_id)
 
     async def _withhold(self, task_id: str, question: Question, message: UserMessage) -> UserMessage:
-        """Keep the secret of a message, and return the message without it."""
+        """Store the secret of a message, and return the message without it."""
         answer = _read_secret(question, message)
         message = message.model_copy(update={"answers": question.id, "metadata": NO_METADATA})
         if not answer.approved:
@@ -94,13 +95,14 @@ class Answers:
 
 
 def _find_question(status: TaskStatus, message: UserMessage) -> Question | None:
-    """Return the question that a message answers; None if it is an ordinary message.
+    """Return the question that a message answers; None for an ordinary message.
 
-    A message that names none answers the oldest, if the task shows that it waits: while it works, nobody can
-    have been asked. Whatever may hold a secret, but not for sure, goes no further.
+    A message without a question id answers the oldest question, if the view shows that the task waits.
+    A working task cannot have asked its client. Content that may be a secret, but not for sure, is
+    rejected.
 
     Raises:
-        InvalidAnswerError: it names no open question, where it has to name one, or others are asked.
+        InvalidAnswerError: its question is not open, or others are asked, or it has to name one.
     """
     question = _match(status, message)
     if question and not question.is_for_owner:
@@ -121,9 +123,9 @@ def _match(status: TaskStatus, message: UserMessage) -> Question | None:
             "it was not passed on"
         )
     if questions and status.state.is_interrupted:
-        if QUESTION in message.metadata:  # as null, which says that it is no answer
+        if QUESTION in message.metadata:  # as null: explicitly not an answer
             raise InvalidAnswerError(f"the task asks something by now; {_naming(questions)}")
-        if name is not None:  # in its data, where it may be anything, and is not repeated
+        if name is not None:  # in its data, where it may be any value; it is not repeated
             raise InvalidAnswerError(f"the data of the message name no open question; {_naming(questions)}")
         return next((question for question in questions if question.is_for_owner), questions[0])
     if secrets:
@@ -132,7 +134,7 @@ def _match(status: TaskStatus, message: UserMessage) -> Question | None:
 
 
 def _refuse_files(question: Question, message: UserMessage) -> None:
-    """No question asks for a file: one that came with the answer would go unread, or be a secret we keep.
+    """Reject files: they would be ignored in an answer, or store a secret.
 
     Raises:
         InvalidAnswerError: the message holds a file.
@@ -152,16 +154,16 @@ def _naming(questions: Sequence[Question]) -> str:
 def _read_secret(question: Question, message: UserMessage) -> Answer:
     """Return the secret as the answer's value; not approved if the client declines to give it.
 
-    Whatever is said without the name of the question may be no secret, but a remark.
+    Text without the id of the question may be a remark instead of the secret.
 
     Raises:
-        InvalidAnswerError: it is no secret, or empty, or declined with something beside it that may be one.
+        InvalidAnswerError: the secret is missing or empty, or declined beside content that may be a secret.
     """
     secret = prefixed_secret(message)
     is_named = named_question(message) == question.id
     if not is_named and secret is None:
         return _declined(question, message)
-    as_text = question.model_copy(update={"kind": QuestionKind.CLARIFICATION})  # so as free text or data is
+    as_text = question.model_copy(update={"kind": QuestionKind.CLARIFICATION})  # reads free text or data
     try:
         answer = read_answer(as_text, message) if is_named else answer_with(as_text, secret, by="user")
     except InvalidAnswerError:
@@ -172,10 +174,10 @@ def _read_secret(question: Question, message: UserMessage) -> Answer:
 
 
 def _declined(question: Question, message: UserMessage) -> Answer:
-    """Return the answer of a client that gives no secret, if it says that and nothing else.
+    """Return the answer of a client that declines to give a secret, and sends nothing else.
 
     Raises:
-        InvalidAnswerError: it may say something else.
+        InvalidAnswerError: other content may be a secret.
     """
     answer = read_answer(question, message)
     is_bare = not any(isinstance(part, DataPart) for part in message.parts)
@@ -200,13 +202,12 @@ def _only_declines(message: UserMessage) -> bool:
 
 
 async def _check_schema(question: Question, value: JsonValue) -> None:
-    """Check data against the question's JSON schema, which a model or a peer may have written.
+    """Validate data against the question's JSON schema, which may come from a model or a peer.
 
-    A schema that cannot be checked checks nothing: no answer could ever satisfy it, and the task would be
-    stuck.
+    An invalid schema is ignored: no answer could ever satisfy it, and the task would be stuck.
 
     Raises:
-        AnswerInvalidError: the data do not fit; of them the text repeats nothing but names of fields.
+        AnswerInvalidError: the data do not match. The text repeats field names only.
     """
     try:
         violations = await find_schema_violations_soon(question.json_schema, [value])

@@ -1,4 +1,4 @@
-"""Files that clients send along: stored before their task hears of them."""
+"""Files of messages, stored before their task receives the message."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -17,24 +17,24 @@ from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskView
 
 SHOWN_FILES = 50
-"""So many files are shown in one history, the newest ones."""
+"""Maximum number of files with content in one history, the newest first."""
 
 _Place = tuple[str, int]
-"""Where a part stands: the id of its message, and its index."""
+"""Position of a part: the id of its message, and its index."""
 
 _log = structlog.get_logger()
 
 
 class InputFiles:
-    """Keeps the files of messages as artifacts of their context."""
+    """Stores the files of messages as artifacts of their context."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
 
     async def store(self, files: Sequence[InputFile], context_id: str, task_id: str) -> None:
-        """Keep files for a task; `context_id` is the key of its context. What was just stored stays as it is.
+        """Store files for a task; `context_id` is the key of its context. Stored files are left unchanged.
 
-        If we die before the task starts, they are removed when their time to live is over.
+        Without a task, after a crash, they expire with their time to live.
         """
         for file in files:
             await self._artifacts.keep_input(context_id, file.artifact_id, file.part, task_id)
@@ -42,8 +42,8 @@ class InputFiles:
     async def with_contents(self, view: TaskView, history_length: int | None = None) -> TaskView:
         """Return the view with the content of small files in its newest messages.
 
-        Together they show as many bytes as an artifact does, however often they show the same file. Where the
-        store does not answer, they stay where they are, and are shown as URLs.
+        Their total is limited to the size of an inline artifact, however often a file occurs. If the
+        store is unavailable, files are shown as URLs.
         """
         messages = newest(view, history_length)
         contents = await self._contents(context_key(view.owner, view.context_id), messages)
@@ -53,7 +53,7 @@ class InputFiles:
         return view.model_copy(update={"history": (*view.history[: -len(messages)], *filled)})
 
     async def _contents(self, context_id: str, messages: Sequence[Message]) -> dict[_Place, str]:
-        """Return the small files of the newest messages, in base64; each is read once."""
+        """Return the small files of the newest messages, in base64. Each is read once."""
         contents: dict[_Place, str] = {}
         read: dict[str, str] = {}
         room = RENDERED_BYTES
@@ -73,7 +73,7 @@ class InputFiles:
 
 
 def _small_files(messages: Sequence[Message]) -> list[tuple[_Place, str, int]]:
-    """Return place, id and size of files that are as small as what artifacts show, the newest first."""
+    """Return position, id and size of files that are small enough to be inline, the newest first."""
     return [
         ((message.message_id, index), part.stored.artifact_id, part.size)
         for message in reversed(messages)

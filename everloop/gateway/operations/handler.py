@@ -1,4 +1,4 @@
-"""The A2A operations (1.0 §3.1), whatever binding they arrive by."""
+"""The A2A operations (1.0 §3.1), for every binding."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, aclosing
@@ -44,20 +44,20 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.tasks import TaskState
 
 TAKE_WAIT = 2.0
-"""Seconds that CancelTask gives a worker to take a task that none has taken yet."""
+"""Seconds that CancelTask waits for a worker to start a task that is still queued."""
 
 ANSWER_WAIT = 2.0
-"""Seconds that the stream of an answer waits for the task to say that it goes on, before it begins."""
+"""Seconds that the stream of an answer waits for the task to continue before it begins."""
 
 CANCEL_WAIT = 5.0
-"""Seconds that CancelTask waits for the task to say that it is canceled."""
+"""Seconds that CancelTask waits for the task to be canceled."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskHandler:
-    """Serves tasks from the store, hands what changes them to Temporal, and keeps nothing itself.
+    """Serves tasks from the store, and sends changes to Temporal. Stores nothing itself.
 
-    With its methods decorated it is what the SDK calls a `RequestHandler`.
+    With its methods decorated it is the SDK's `RequestHandler`.
     """
 
     settings: GatewaySettings
@@ -155,21 +155,21 @@ class TaskHandler:
 
     @operation
     async def on_cancel_task(self, params: pb.CancelTaskRequest, call: Call) -> pb.Task:
-        """Cancel a task; repeating it returns the canceled task (A2A 1.0 §3.3.1: it is idempotent).
+        """Cancel a task. Repeating it returns the canceled task (A2A 1.0 §3.3.1: it is idempotent).
 
-        In 0.3 no task that has ended can be canceled (§7.4).
+        In 0.3 an ended task cannot be canceled (§7.4).
         """
         snapshot = await self.snapshots.revived(await self._changeable(params.id, "id", call))
         if call.is_legacy:
             _refuse_if_ended(snapshot)
         task_id, is_open = snapshot.view.task_id, not snapshot.view.status.state.is_terminal
-        # Temporal takes a cancellation for a closed workflow without an error: look first.
+        # Temporal accepts the cancellation of a closed workflow without an error: check first.
         if is_open and await self.reconciler.reconcile(task_id):
             snapshot = await self._again(snapshot)
         if not snapshot.view.status.state.is_terminal:
             await self.tasks.cancel(task_id)
             snapshot = await self._canceled(await self._wait(snapshot, UntilEnd(), TAKE_WAIT))
-        # The task may also have ended in another way before it heard of the cancellation.
+        # The task may have ended in another way before the cancellation arrived.
         if snapshot.view.status.state is not TaskState.CANCELED:
             _refuse_if_ended(snapshot)
         return await self._task(await self._whole(snapshot, call.held))
@@ -215,7 +215,7 @@ class TaskHandler:
     async def _take_in(
         self, params: pb.SendMessageRequest, call: Call
     ) -> tuple[IncomingMessage, Admitted | DirectAnswer]:
-        """Let a task have the message, and the client the notifications that it asks for."""
+        """Send the message to a task, and set up the notifications that the client requests."""
         owner, key = call.caller.owner, call.header(IDEMPOTENCY_KEY)
         max_bytes = self.settings.max_message_bytes
         incoming = read_message(params, owner, call.agent, max_bytes=max_bytes, key=key)
@@ -226,7 +226,7 @@ class TaskHandler:
             await self._push().check(incoming.push, owner, task_id=task_id)
         admitted = await self.admission.take_in(incoming, call.viewer, identity_of(call.caller))
         if incoming.push and isinstance(admitted, Admitted):
-            # If we die before this, the client's retry does it.
+            # After a crash before this, the client's retry does it.
             snapshot = admitted.snapshot
             acknowledged = await self._acknowledged(snapshot, is_new=incoming.is_new)
             await self._push().create(
@@ -240,28 +240,28 @@ class TaskHandler:
         return self.push
 
     async def _acknowledged(self, snapshot: Snapshot, *, is_new: bool) -> str:
-        """Return where notifications asked for with a message begin; who starts a task hears all of it."""
+        """Return the position after which requested notifications begin; the start for a new task."""
         if not is_new:
             return first_position(snapshot)
         is_all_there = await self.views.holds(snapshot.view.task_id, START)
         return START if is_all_there else first_position(replace(snapshot, position=START))
 
     async def _known(self, task_id: str, field: str, call: Call) -> Snapshot:
-        """Return a task that the caller may see."""
+        """Return a task that the caller may read."""
         return await self.snapshots.open(check_id(task_id, field), call.viewer)
 
     async def _changeable(self, task_id: str, field: str, call: Call) -> Snapshot:
-        """Return a task that the caller may see and change."""
+        """Return a task that the caller may read and change."""
         snapshot = await self._known(task_id, field, call)
         refuse_if_read_only(task_id)
         return snapshot
 
     async def _again(self, snapshot: Snapshot) -> Snapshot:
-        """Return the task as it stands now."""
+        """Return the current state of the task."""
         return await self.snapshots.take(snapshot.view.task_id, viewer_of_view(snapshot.view))
 
     async def _canceled(self, snapshot: Snapshot) -> Snapshot:
-        """Return a task that was asked to stop when it has, or as it stands after some seconds."""
+        """Return a task once it is canceled, or its current state after some seconds."""
         view = snapshot.view
         if view.status.state.is_terminal:
             return snapshot
@@ -271,7 +271,7 @@ class TaskHandler:
         return await self._wait(snapshot, UntilEnd(), CANCEL_WAIT - TAKE_WAIT)
 
     async def _answered(self, admitted: Admitted) -> Snapshot:
-        """Return the task; if it waited for its user, after it has taken the message in."""
+        """Return the task, after it has processed the message if it was interrupted."""
         snapshot, until = admitted.snapshot, UntilTakenIn(admitted.message_id)
         if not admitted.is_answer or until.is_over(snapshot):
             return snapshot
@@ -280,7 +280,7 @@ class TaskHandler:
         return await self._wait(snapshot, until, ANSWER_WAIT)
 
     async def _wait(self, snapshot: Snapshot, until: UntilEnd, seconds: float) -> Snapshot:
-        """Return the task when `until` is over, or as it stands after some seconds."""
+        """Return the task when `until` is over, or its current state after some seconds."""
         async with aclosing(self.streams.follow(snapshot, until, seconds=seconds)) as items:
             async for _ in items:
                 pass
@@ -289,16 +289,16 @@ class TaskHandler:
     async def _whole(
         self, snapshot: Snapshot, held: ExitStack, history_length: int | None = None
     ) -> Snapshot:
-        """Return as much of a task as can be shown now: what was asked has been done, and is answered."""
+        """Return as much of a task as fits in memory now. The operation itself has already succeeded."""
         try:
             return await self.snapshots.whole(snapshot, held, history_length=history_length)
         except (TaskTooLargeError, UnavailableNowError):
             return snapshot
 
     async def _task(self, snapshot: Snapshot, history_length: int | None = None) -> pb.Task:
-        """Return the task as its client reads it: small files that it sent come with their content.
+        """Return the task for its client, with the content of small files that it sent.
 
-        Of one without history and artifacts, the metadata say so.
+        The metadata mark a task without history and artifacts.
         """
         view = await self.files.with_contents(snapshot.view, history_length)
         task = to_task(view, self.settings.url, history_length=history_length)
@@ -307,7 +307,7 @@ class TaskHandler:
         return task
 
     async def _known_to(self, call: Call, snapshot: Snapshot) -> EventId | None:
-        """Return behind which event the client goes on, None if it needs the whole task first."""
+        """Return the event after which the client resumes; None if it needs the complete task first."""
         event_id = EventId.parse(call.header(LAST_EVENT_ID))
         if event_id and await self.views.holds(snapshot.view.task_id, event_id.position):
             return event_id
@@ -321,11 +321,11 @@ class TaskHandler:
         after: EventId | None,
         history_length: int | None = None,
     ) -> AsyncGenerator[Event]:
-        """Yield the task, then its updates; a fresh task in between where updates were lost.
+        """Yield the task, then its updates. A new snapshot follows lost updates.
 
-        A client that goes on behind an event gets the updates only. The id of an event stands in the state of
-        the call while the event is out. Of several updates that tell of one event, the last has its id:
-        whoever did not get that far gets them all again.
+        A client that resumes after an event gets updates only. While an event is sent, its id is in the
+        state of the call. Of several updates for one event, the last has its id: a client that missed
+        one of them gets all of them again.
         """
         with ExitStack() as held:
             known = await self._whole(snapshot, held) if after else snapshot
@@ -336,7 +336,7 @@ class TaskHandler:
         async with aclosing(items):
             async for item in items:
                 if isinstance(item, Snapshot):
-                    with ExitStack() as held:  # until the client has taken it
+                    with ExitStack() as held:  # until the client has received it
                         whole = await self._whole(item, held, history_length)
                         translator, shown_at = self._translator(whole, call), whole.position
                         task = await self._task(whole, history_length)
@@ -346,7 +346,7 @@ class TaskHandler:
                         del task
                     continue
                 if position_order(item.position) <= position_order(shown_at):
-                    continue  # the task was read anew, after the snapshot
+                    continue  # included in a newer snapshot
                 updates = [*translator.translate(item.event, item.position)]
                 for left, update in zip(reversed(range(len(updates))), updates, strict=True):
                     state[EVENT_ID] = None if left else translator.event_id(item.position)

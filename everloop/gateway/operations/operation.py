@@ -1,7 +1,7 @@
 """The operations of A2A as one table, and the checks before each: scope, agent, open streams.
 
-A binding finds the operation that is called, and asks whether the caller has its scope before it reads any
-parameters. For which agent the call is, they say: that is judged here.
+A binding finds the called operation, and checks its scope before it reads parameters. Parameters may
+name the agent, which is checked here.
 """
 
 from collections import Counter
@@ -28,23 +28,23 @@ from everloop.gateway.tasks.snapshots import held_by
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 
 Event = pb.Task | pb.Message | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
-"""What a stream consists of. The SDK names it beside its queues, of which a gateway has none."""
+"""Events of a stream. The SDK declares this type beside its queues, which a gateway does not use."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation, whatever binding and version it is called by."""
+    """Operation, independent of binding and version."""
 
     name: str
-    """What A2A 1.0 calls it."""
+    """Name in A2A 1.0."""
 
     params: type[Message]
 
     scope: str | None
-    """What it takes, besides its agent; None: that the caller is known."""
+    """Required scope, besides that of the agent; None: any authenticated caller."""
 
     legacy_name: str = ""
-    """What A2A 0.3 calls it over JSON-RPC; empty: 0.3 does not have it."""
+    """Name in A2A 0.3 over JSON-RPC; empty if 0.3 lacks it."""
 
     @property
     def method(self) -> str:
@@ -61,16 +61,16 @@ class Operation:
         return self.is_stream or self.name == "SendMessage"
 
     def authorize(self, caller: Caller) -> None:
-        """Refuse a caller without the scope, before the parameters are looked at.
+        """Reject a caller without the scope, before the parameters are read.
 
         Raises:
-            ForbiddenError: it names the scope.
+            ForbiddenError: names the scope.
         """
         if self.scope:
             check_scope(caller, self.scope)
 
     def to_json(self, result: Any) -> dict[str, Any] | None:  # noqa: ANN401 -- whatever its method returns
-        """Return the result, or an event of the stream, as JSON; None: it has none."""
+        """Return the result, or an event of the stream, as JSON; None for an empty result."""
         if result is None:
             return None
         if isinstance(result, pb.ListTasksResponse):
@@ -79,7 +79,7 @@ class Operation:
 
 
 def _page_of_tasks(response: pb.ListTasksResponse) -> dict[str, Any]:
-    """Return a page with all that A2A 1.0 §3.1.4 requires of it, and tasks as GetTask shows them."""
+    """Return a page with all fields that A2A 1.0 §3.1.4 requires, and tasks in the form of GetTask."""
     return {
         "tasks": [MessageToDict(task) for task in response.tasks],
         "nextPageToken": response.next_page_token,
@@ -89,7 +89,7 @@ def _page_of_tasks(response: pb.ListTasksResponse) -> dict[str, Any]:
 
 
 _METHODS = {"SendMessage": "message_send", "SendStreamingMessage": "message_send_stream"}
-"""What the SDK calls otherwise than A2A does."""
+"""Names of the SDK that differ from those of A2A."""
 
 _PUSH = "tasks/pushNotificationConfig"
 _ALL = (
@@ -120,16 +120,16 @@ LEGACY_OPERATIONS: Mapping[str, Operation] = {each.legacy_name: each for each in
 _BY_METHOD = {each.method: each for each in _ALL}
 
 
-# How many streams and waiting requests a gateway process holds open, in all and of one owner.
+# Number of open streams and waiting requests of a gateway process, in total and per owner.
 
 RETRY_AFTER = 10
-"""Seconds after which a client may try again: nobody knows when a stream ends."""
+"""Seconds after which a client may retry. The end of a stream cannot be predicted."""
 
 
 class OpenStreams:
-    """Each costs a connection and memory for as long as its client likes, whether anything happens or not.
+    """Limits open streams: each costs a connection and memory as long as its client likes, even when idle.
 
-    They are counted in this process alone: they end with it.
+    They are counted per process, and end with it.
     """
 
     def __init__(self, most: int, most_of_owner: int) -> None:
@@ -139,11 +139,11 @@ class OpenStreams:
 
     @contextmanager
     def hold(self, owner: str) -> Generator[None]:
-        """Count one for as long as the block lasts.
+        """Count one stream for as long as the block lasts.
 
         Raises:
-            TooManyRequestsError: the owner has as many as one may have.
-            UnavailableNowError: the process has as many as it may; another one may have room.
+            TooManyRequestsError: the owner has reached the limit.
+            UnavailableNowError: the process has reached the limit. Another process may have room.
         """
         if self._open[owner] >= self._most_of_owner:
             requests_refused.add(1, {"limit": "streams"})
@@ -169,7 +169,7 @@ class OpenStreams:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of an operation, by somebody who may make it."""
+    """Authorized call of an operation."""
 
     context: ServerCallContext
     caller: Caller
@@ -190,7 +190,7 @@ class Call:
 
     @property
     def held(self) -> ExitStack:
-        """What is held until the answer is out."""
+        """Resources that are released after the response."""
         return held_by(self.context.state)
 
     def header(self, name: str) -> str:
@@ -199,7 +199,7 @@ class Call:
 
 
 class Serves(Protocol):
-    """Whose methods are operations."""
+    """Object with methods that are operations."""
 
     @property
     def agents(self) -> AgentRegistry: ...
@@ -215,7 +215,7 @@ _R = TypeVar("_R")
 def operation(
     serve: Callable[[_H, _P, Call], Awaitable[_R]],
 ) -> Callable[[_H, _P, ServerCallContext], Coroutine[Any, Any, _R]]:
-    """Serve a method as the operation that the table names: it raises nothing but A2A errors."""
+    """Register a method for an operation of the table. It raises A2A errors only."""
 
     @wraps(serve)
     async def served(self: _H, params: _P, context: ServerCallContext) -> _R:
@@ -228,7 +228,7 @@ def operation(
 def stream_operation(
     serve: Callable[[_H, _P, Call], AsyncGenerator[Event]],
 ) -> Callable[[_H, _P, ServerCallContext], AsyncGenerator[Event]]:
-    """Serve a method as `operation` does; a stream that is refused yields nothing."""
+    """Register a streaming method, as `operation` does. A rejected stream yields nothing."""
 
     @wraps(serve)
     async def served(self: _H, params: _P, context: ServerCallContext) -> AsyncGenerator[Event]:
@@ -244,12 +244,12 @@ def stream_operation(
 
 @contextmanager
 def _admitted(handler: Serves, called: Operation, context: ServerCallContext) -> Generator[Call]:
-    """Find out which agent a call is for, and count it while it lasts, before it has any effect.
+    """Find the agent of a call, and count the call while it lasts, before it has any effect.
 
     Raises:
         ForbiddenError: the caller lacks the scope of the agent.
-        InvalidParamsError: the call is for no agent of this server.
-        TooManyRequestsError, UnavailableNowError: it is one stream too many.
+        InvalidParamsError: this server has no such agent.
+        TooManyRequestsError, UnavailableNowError: too many streams are open.
     """
     caller, agent = caller_of(context), agent_of(context, handler.agents)
     if called.scope:

@@ -14,29 +14,29 @@ from everloop.stores.push.deliveries import Notify, PushSettings
 from everloop.workflows.contract.names import derive_push_config_id
 from everloop.workflows.contract.tasks import TaskView
 
-# Push notification configs as clients send and get them, checked and in our own terms. Pure.
+# Push notification configs of clients, validated and in our own terms. Pure.
 #
-# Everything here raises A2A errors that name the field; none repeats a URL, token or credentials.
+# All functions raise A2A errors that name the field. None repeats a URL, token or credentials.
 
 MAX_TOKEN_BYTES = 4_096
 MAX_CREDENTIALS_BYTES = 8_192
 MAX_SCHEME_BYTES = 64
 
 RETRY_AFTER = 5
-"""Seconds after which a client may name a host again that was not looked up in time."""
+"""Seconds after which a client may retry a host whose lookup timed out."""
 
 _VISIBLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-"""What may stand in a header: visible ASCII, with spaces inside."""
+"""Valid header values: visible ASCII, with spaces inside."""
 
 _SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 """RFC 9110 §11.1: a token."""
 
 
 def check_config(config: pb.TaskPushNotificationConfig) -> None:
-    """Refuse what cannot be sent, whatever its URL.
+    """Validate a config, apart from its host.
 
     Raises:
-        InvalidParamsError: the URL is missing, the id is none, or a field is not fit for a header.
+        InvalidParamsError: the URL is missing, the id is malformed, or a field is not valid in a header.
     """
     if not config.url:
         raise InvalidParamsError("url is missing; give the https address of a webhook")
@@ -55,7 +55,7 @@ def check_config(config: pb.TaskPushNotificationConfig) -> None:
 
 
 def show_config(config: PushConfig) -> pb.TaskPushNotificationConfig:
-    """Return what the client has set."""
+    """Return the fields that the client has set."""
     authentication = pb.AuthenticationInfo(scheme=config.scheme, credentials=config.credentials)
     return pb.TaskPushNotificationConfig(
         task_id=config.task_id,
@@ -69,7 +69,7 @@ def show_config(config: PushConfig) -> pb.TaskPushNotificationConfig:
 def show_page(
     configs: Sequence[PushConfig], params: pb.ListTaskPushNotificationConfigsRequest
 ) -> pb.ListTaskPushNotificationConfigsResponse:
-    """Return a page of the configs of a task, which come by id; without a size, all of them.
+    """Return a page of the configs of a task, ordered by id; without a size, all of them.
 
     Raises:
         InvalidParamsError: the size is negative, or the token is not from the page before.
@@ -91,10 +91,10 @@ def _check_header(value: str, field: str, most: int) -> None:
 
 
 class PushOperations:
-    """What clients do with push notification configs of tasks that they may see (A2A 1.0 §3.1.7 to §3.1.10).
+    """Operations on push notification configs of visible tasks (A2A 1.0 §3.1.7 to §3.1.10).
 
-    A config is kept, then a delivery looks at the task. If we die in between, the next status of the task
-    starts the delivery, or the client's retry.
+    A config is stored, then a delivery reads the task. After a crash in between, the next status of the
+    task starts the delivery, or the client's retry.
     """
 
     def __init__(self, configs: PushConfigs, notify: Notify, policy: WebhookPolicy, public_url: str) -> None:
@@ -104,14 +104,14 @@ class PushOperations:
         self._public_url = public_url
 
     async def check(self, config: pb.TaskPushNotificationConfig, owner: str, *, task_id: str = "") -> None:
-        """Refuse what no config can be; the host of its URL is looked up for the owner.
+        """Validate a config. The lookup of its host counts toward the owner's limit.
 
-        It comes before a task starts, and before the task of this id gets a message.
+        Runs before a task is started, and before the task of this id gets a message.
 
         Raises:
-            InvalidParamsError: its URL is none that this server sends to, or a field does not fit.
+            InvalidParamsError: this server does not send to its URL, or a field is invalid.
             TooManyPushConfigsError: the task has too many.
-            UnavailableNowError: the host of its URL was not looked up in time.
+            UnavailableNowError: the lookup of the host timed out.
         """
         check_config(config)
         try:
@@ -139,9 +139,9 @@ class PushOperations:
         context_id: str,
         is_legacy: bool = False,
     ) -> PushConfig:
-        """Return a config, which `check` has let pass, of a task or a schedule.
+        """Return a validated config of a task or a schedule.
 
-        One without an id gets one that its URL decides.
+        Without an id, its id is derived from its URL.
         """
         return PushConfig(
             id=config.id or derive_push_config_id(task_id, config.url),
@@ -160,13 +160,13 @@ class PushOperations:
     async def create(
         self, view: TaskView, config: pb.TaskPushNotificationConfig, *, acknowledged: str, is_legacy: bool
     ) -> pb.TaskPushNotificationConfig:
-        """Set a config of a task, in the place of one of the same id; repeating it changes nothing.
+        """Set a config of a task, in place of one of the same id. Repeating it changes nothing.
 
-        `check` has let it pass.
+        The config must have passed `check`.
 
-        `acknowledged`: up to which position of its stream the client knows the task; empty: it gets the whole
-        task first. It holds unless the config had the same URL before. `is_legacy`: it is set by a client of
-        A2A 0.3, whose notifications are tasks of that version.
+        `acknowledged`: the stream position up to which the client has received the task; empty: the
+        complete task is sent first. It is kept unless the config had the same URL before. `is_legacy`:
+        set by a client of A2A 0.3, whose notifications are tasks of that version.
 
         Raises:
             TooManyPushConfigsError: the task has too many.
@@ -194,7 +194,7 @@ class PushOperations:
         return show_page(await self._configs.list_configs(params.task_id), params)
 
     async def delete(self, task_id: str, config_id: str) -> None:
-        """Remove a config; one that is not there is no error."""
+        """Delete a config. Missing configs are ignored."""
         await self._configs.delete(task_id, check_id(config_id, "id"))
 
     async def _find(self, task_id: str, config_id: str) -> PushConfig | None:
@@ -210,5 +210,5 @@ class PushOperations:
 def make_push(
     settings: PushSettings, configs: PushConfigs, notify: Notify, public_url: str
 ) -> PushOperations | None:
-    """Return what clients may do; None: these settings refuse notifications."""
+    """Return the push operations, or None if the settings disable notifications."""
     return PushOperations(configs, notify, settings.policy, public_url) if settings.push else None

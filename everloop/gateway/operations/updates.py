@@ -1,4 +1,4 @@
-"""The events of a task as A2A updates for one client. Pure.
+"""Translation of task events into A2A updates for one client. Pure.
 
 Source: A2A 1.0 §4.2 (update events).
 """
@@ -40,11 +40,11 @@ Update = pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
 
 
 class UpdateTranslator:
-    """Turns the events that follow a view into A2A updates for one client.
+    """Translates the events after a view into A2A updates for one client.
 
-    It remembers what that client knows: the last status, which the events of the extension repeat, and which
-    artifacts are being written. `extended` means that the client activated `EVENTS_EXTENSION`. `after`: it
-    goes on behind that event of an earlier connection, and has not seen the view, which is newer.
+    Tracks the client's last status, which events of the extension repeat, and the artifacts in
+    progress. `extended`: the client activated `EVENTS_EXTENSION`. `after`: the client resumes after
+    that event of an earlier connection, and has not received the view, which is newer.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class UpdateTranslator:
         if after and after.state:
             self._status = TaskStatus(state=after.state, at=after.at)
         visible = [artifact for artifact in view.artifacts if is_visible(artifact)]
-        # Who goes on may have been shown an answer that was withdrawn since: clearing it twice is no harm.
+        # A resuming client may hold an answer that was withdrawn since. Clearing it twice is harmless.
         self._has_answer = after is not None or any(a.artifact_id == RESPONSE_ARTIFACT for a in visible)
-        # Nor is it to hear twice what failed before we looked.
+        # Failures that the view already shows are not reported again.
         self._unfinished = {
             a.artifact_id: a.name for a in visible if not a.complete and (after or not a.failed)
         }
 
     def event_id(self, position: str) -> EventId:
-        """Return the id of the event that was translated last."""
+        """Return the id of the last translated event."""
         state: TaskState | None = self._status.state if self._extended else None
         return EventId(position, state)
 
     def translate(self, event: TaskEvent, position: str = START) -> list[Update]:
-        """Return the updates, in order; none if there is nothing to tell this client.
+        """Return the updates, in order; empty if this client needs none.
 
         `position` is that of the event in the stream.
         """
@@ -86,7 +86,7 @@ class UpdateTranslator:
                 return []
 
     def _narration_update(self, event: Narrated, position: str) -> pb.TaskStatusUpdateEvent:
-        """Return a status that only passes: the events that follow do not repeat it."""
+        """Return a passing status, which later events do not repeat."""
         message_id = f"{self._task_url.task_id}-narration-{position}"
         status = TaskStatus(
             state=TaskState.WORKING,
@@ -98,7 +98,7 @@ class UpdateTranslator:
         return self._status_update(status, self._event_metadata(event, position))
 
     def _event_metadata(self, event: TaskEvent, position: str) -> dict[str, JsonValue]:
-        """Return an event as clients of the extension get it: with its time, by the store's clock."""
+        """Return an event for clients of the extension, with its time by the store's clock."""
         if not self._extended:
             return {}
         fields = {**event.model_dump(mode="json"), "at": timestamp(EventId(position).at)}
@@ -107,7 +107,7 @@ class UpdateTranslator:
         return {EVENTS_EXTENSION: fields}
 
     def _status_updates(self, event: StatusChanged, position: str) -> list[Update]:
-        """Return the status; before one that ends the task badly, what becomes of unfinished artifacts."""
+        """Return the status. A task that did not succeed first fails its open artifacts."""
         self._status = TaskStatus(state=event.state, at=event.at, message=event.message)
         failed: list[Update] = []
         if fails_drafts(event.state):
@@ -145,7 +145,7 @@ class UpdateTranslator:
         if is_empty and appends and not chunk.last_chunk:
             return self._failure_updates(chunk)
         if is_empty and not appends and is_answer and not self._has_answer:
-            return []  # a withdrawal of what this client never got
+            return []  # withdraws content that this client never received
         self._note(chunk, is_withdrawn=is_empty and not appends and is_answer)
         artifact = pb.Artifact(
             artifact_id=chunk.artifact_id,
@@ -158,7 +158,7 @@ class UpdateTranslator:
         return [update, *self._failure_updates(chunk)]
 
     def _failure_updates(self, chunk: ArtifactChunk) -> list[Update]:
-        """Return what tells that the artifact stays unfinished, if the chunk says so."""
+        """Return the update that marks an artifact as unfinished, if the chunk says so."""
         if not chunk.failed:
             return []
         self._unfinished.pop(chunk.artifact_id, None)
