@@ -1,13 +1,14 @@
-"""What every call goes through of what is served beside A2A: of the HTTP extension, and of downloads.
+"""Calls of the addresses beside A2A: those of the HTTP extension, and downloads.
 
-A handler takes a `Call` and returns a response, most often by `answer`. It raises A2A errors, those of
-`everloop.gateway.errors` and those of stores; each becomes JSON as REST of A2A 1.0 has it.
+A handler takes a `Call` and returns a response, usually by `answer`. It raises A2A errors, those of
+`everloop.gateway.errors` and those of stores. Each becomes JSON in the form of REST of A2A 1.0.
 
     call_route(http, f"{HTTP_BASE}/contexts", GET=list_contexts)
     call_route(http, f"{HTTP_BASE}/contexts/{{id}}", GET=show_context, DELETE=delete_context)
 
-Ids are percent-encoded, and one segment each, whatever they hold. GET takes the scope tasks:read, everything
-else tasks:write. `?owner=` names somebody else, for whom GET and DELETE take the scope admin in its place.
+Ids are percent-encoded, and one segment each, whatever their characters. GET takes the scope
+tasks:read, all other methods tasks:write. `?owner=` names another owner, for whom GET and DELETE take
+the scope admin instead.
 """
 
 import json
@@ -39,21 +40,21 @@ MAX_PAGE = 100
 USUAL_PAGE = 50
 
 MAX_NOTE = 2000
-"""Characters of what somebody adds: to an answer or a skipped call, which the model reads; to a schedule."""
+"""Maximum characters of a note: of an answer or a skipped call, which the model reads, or of a schedule."""
 
 _KEPT = re.compile("%(?=2[5Ff])")
-"""What is decoded with the ids alone: slashes, and what would be decoded twice."""
+"""Escapes that are decoded with the ids only: slashes, and those that would be decoded twice."""
 
 _UNDIVIDED = "everloop.path"
-"""Where the scope of a request has its path as `RawRoute` reads it."""
+"""Key of a request's scope: its path as `RawRoute` reads it."""
 
 _log = structlog.get_logger()
 
 
 class Body(BaseModel):
-    """What a body holds, named in camelCase; strict, and without fields that nobody knows.
+    """Fields of a body, named in camelCase; strict, without unknown fields.
 
-    `expected` is shown to whoever sends something else.
+    `expected` is the description in the error about an invalid body.
     """
 
     model_config = ConfigDict(
@@ -68,21 +69,21 @@ _Place = TypeVar("_Place")
 
 @dataclass(frozen=True)
 class Page:
-    """Which part of a list is asked for."""
+    """Requested page of a list."""
 
     size: int
     token: str
 
     def read_token(self, read: Callable[[bytes], _Place], first: _Place) -> _Place:
-        """Return the place where the page begins, as `read_token` does, or `first` without a token."""
+        """Return the position at which the page begins, as `read_token` does, or `first` without a token."""
         return read_token(self.token, read) if self.token else first
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call by somebody who may make it. `owner` is whose things it is about: others' do not exist.
+    """Authorized call. `owner` is the owner of all objects that it can find: others do not exist.
 
-    `held` is let go of when the answer is out.
+    `held` is released after the response.
     """
 
     caller: Caller
@@ -95,20 +96,20 @@ class Call:
         return str(self.request.path_params[name])
 
     def query(self, name: str) -> str:
-        """Return a parameter of the query, empty if it is not there."""
+        """Return a parameter of the query, empty if missing."""
         return self.request.query_params.get(name, "")
 
     @property
     def key(self) -> str:
-        """The Idempotency-Key, empty if there is none."""
+        """The Idempotency-Key, empty if missing."""
         return self.request.headers.get(IDEMPOTENCY_KEY, "")
 
     @property
     def page(self) -> Page:
-        """The part of a list that pageSize and pageToken ask for.
+        """The page of a list that pageSize and pageToken select.
 
         Raises:
-            InvalidParamsError: pageSize is no number that there is.
+            InvalidParamsError: pageSize is not a number, or out of range.
         """
         text = self.query("pageSize") or str(USUAL_PAGE)
         if not (re.fullmatch(r"[0-9]{1,3}", text) and 0 < int(text) <= MAX_PAGE):
@@ -119,7 +120,7 @@ class Call:
         """Return the body; an empty one counts as `{}`.
 
         Raises:
-            A2AError: it is too large, too slow, no JSON, or something else than `kind`.
+            A2AError: it is too large, too slow, not JSON, or does not match `kind`.
         """
         content: object = await self.request.json() if await self.request.body() else {}
         try:
@@ -135,15 +136,15 @@ Handler = Callable[[Call], Awaitable[Response]]
 def call_route(
     http: HttpContext, path: str, *, authorize: Callable[[Caller], object] | None = None, **handlers: Handler
 ) -> Route:
-    """Return the route of an address: its handlers by their methods of HTTP.
+    """Return the route of an address, with its handlers by HTTP method.
 
-    `authorize` takes the place of tasks:read and tasks:write; it raises ForbiddenError.
+    `authorize` replaces tasks:read and tasks:write; it raises ForbiddenError.
     """
     return RawRoute(path, _Served(http, path, handlers, authorize), methods=list(handlers))
 
 
 class RawRoute(Route):
-    """A route that is matched before slashes in ids are decoded: those of sub-agents' tasks have some."""
+    """Route that is matched before slashes in ids are decoded: ids of sub-agents' tasks have some."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http":
@@ -157,8 +158,8 @@ class RawRoute(Route):
 def _undivided(scope: Scope) -> str:
     """Return the path, in which slashes of ids are still encoded.
 
-    Starlette decodes them too, which makes them slashes between segments. Decoded once for all routes: a
-    caller without credentials chooses how much there is to decode.
+    Starlette decodes them too, which makes them separators of segments. Decoded once for all routes: a
+    caller without credentials chooses the amount to decode.
     """
     path: str | None = scope.get(_UNDIVIDED)
     if path is None:
@@ -168,7 +169,7 @@ def _undivided(scope: Scope) -> str:
 
 
 class _Served(HttpEndpoint):
-    """Answers the calls of one address."""
+    """Serves the calls of one address."""
 
     def __init__(
         self,
@@ -191,18 +192,18 @@ class _Served(HttpEndpoint):
         try:
             return await handler(Call(request.caller, owner, held_by(request.call_state), request))
         except ValidationError as failure:
-            # Of what we keep: what was sent and does not fit, `Call.body` has told of.
+            # Of stored data: `Call.body` has reported invalid input.
             raise to_a2a(failure) from None
 
     def refuse(self, error: A2AError, request: A2ARequest) -> Response:
         return refusal(error)
 
     def _owner(self, caller: Caller, request: A2ARequest) -> str:
-        """Return whose things a caller may read or change by this call.
+        """Return the owner whose objects a caller may read or change by this call.
 
         Raises:
-            ForbiddenError: it names the scope that is missing.
-            InvalidParamsError: nobody can be called that, or this cannot be done for others.
+            ForbiddenError: names the missing scope.
+            InvalidParamsError: the owner's name is invalid, or the call does not support other owners.
         """
         is_reading = request.method in {"GET", "HEAD"}
         owner = request.query_params.get("owner", caller.owner)
@@ -229,13 +230,13 @@ class _Served(HttpEndpoint):
 
 
 def name_of(caller: Caller) -> str:
-    """Return who calls, as people read it."""
+    """Return the name of a caller for people."""
     named = caller.subject and caller.subject != caller.owner
     return f"{caller.owner} ({caller.subject})" if named else caller.owner
 
 
 def answer(content: Mapping[str, JsonValue], status: int = 200) -> Response:
-    """Return JSON that nobody keeps."""
-    # In ASCII: what models write may have halves of characters, which UTF-8 cannot hold.
+    """Return JSON that must not be cached."""
+    # In ASCII: models may write lone surrogates, which UTF-8 cannot encode.
     body = json.dumps(content, separators=(",", ":"))
     return Response(body, status, {"Cache-Control": "no-store"}, "application/json")

@@ -1,7 +1,7 @@
-"""What the bindings over HTTP refuse by themselves, and how any failure of theirs becomes an A2A error.
+"""Errors of HTTP itself, and the conversion of any failure of HTTP bindings to an A2A error.
 
-A2A 1.0 has no errors for what HTTP itself can be asked wrongly; each of these has a status of its own, and
-is told in the shape of the binding (§9.5 and §11.6).
+A2A 1.0 has no errors for invalid HTTP requests. Each of these has its own status, and is sent in the
+shape of the binding (§9.5 and §11.6).
 """
 
 import re
@@ -55,7 +55,7 @@ class ContentTooSlowError(RefusalError):
 
 @known_as(-32600, 404, "NOT_FOUND", "NOT_FOUND")
 class NotFoundError(RefusalError):
-    """There is no such thing, or it is somebody else's: both are told in the same words."""
+    """Missing object, or one of another owner: the same error for both."""
 
 
 @known_as(-32600, 409, "ABORTED", "CONFLICT")
@@ -73,23 +73,23 @@ class RangeError(RefusalError):
     """There are no such bytes."""
 
 
-# The SDK knows it on JSON-RPC only, where its status is 200.
+# The SDK registers it for JSON-RPC only, where its status is 200.
 known_as(-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR")(JSONParseError)
 
 _SHOWN = 100
-"""How many characters of a wrong address, or of the name of a wrong field, are repeated."""
+"""Maximum characters of a wrong address, or of an invalid field's name, in an error."""
 
 _TYPE_NAME = re.compile("[A-Z][A-Za-z]*Part|File[A-Za-z]+|[a-z-]*\\[.*")
-"""What pydantic puts between the names of fields: the members of a union that it tried."""
+"""Names that pydantic puts between those of fields: the members of a union that it tried."""
 
 
 def status_of(error: A2AError) -> int | None:
-    """Return the HTTP status of what is refused before, or instead of, being served; None: it is not."""
+    """Return the HTTP status of an error that replaces the operation's response, or None."""
     return A2A_ERROR_MAPPING[type(error)].http_code if isinstance(error, RefusalError) else None
 
 
 def as_a2a(failure: Exception) -> A2AError:
-    """Return what a client is told: nothing of our insides, and nothing of what it sent."""
+    """Return the error for a client, without internals and without sent values."""
     match failure:
         case A2AError():
             return failure
@@ -105,9 +105,9 @@ def as_a2a(failure: Exception) -> A2AError:
 
 
 def violation(failure: ValidationError, whole: str = "params") -> str:
-    """Name the first field that does not fit, of a union the first in the member that `kind` names.
+    """Return the first invalid field; of a union, the first in the member that `kind` names.
 
-    `whole` names what has the fields.
+    `whole` is the name of the complete object.
     """
     violations = failure.errors(include_input=False, include_url=False, include_context=False)
     others = {each["loc"][:-1] for each in violations if each["type"] == "literal_error"}
@@ -121,32 +121,32 @@ def violation(failure: ValidationError, whole: str = "params") -> str:
     return f"{path} does not fit: {str(first['msg']).lower()}"
 
 
-# What is answered where nothing is served, or what serves it fails in a way that nobody foresaw.
+# Responses for unknown addresses, and for unexpected failures.
 
 
 async def unserved(request: Request, failure: Exception) -> Response:
-    """Answer a call of an address, or with an HTTP method, that there is not."""
+    """Respond to a call of an unknown address, or with an unsupported HTTP method."""
     path, headers = request.url.path[:_SHOWN], dict(getattr(failure, "headers", None) or {})
     error: RefusalError = AddressUnknownError(
         f"nothing is at {path!r}; agent cards at /.well-known/agent-card.json name the addresses of agents"
     )
     if isinstance(failure, HTTPException) and failure.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        # Starlette names them in the order of a set, another one in each process.
+        # Starlette names them in the order of a set, which differs between processes.
         headers["Allow"] = allowed = ", ".join(sorted(headers.get("Allow", "").split(", ")))
         error = MethodNotAllowedError(f"{path!r} takes {allowed}, not {request.method[:_SHOWN]}", headers)
     return refusal(error)
 
 
 async def failed(_: Request, failure: Exception) -> Response:
-    """Answer a call that failed for a reason of ours: with a reference to the log, and nothing of it."""
+    """Respond to a call that failed unexpectedly: with a reference to the log, and none of its content."""
     return refusal(to_a2a(failure))
 
 
-# Answers of addresses that are of no binding.
+# Responses of addresses outside of all bindings.
 
 
 def refusal(error: A2AError) -> Response:
-    """Return an error as REST of A2A 1.0 has it, with the headers that it brings."""
+    """Return an error in the form of REST of A2A 1.0, with its own headers."""
     headers = {"Cache-Control": "no-store", **getattr(error, "headers", {})}
     status = A2A_ERROR_MAPPING[type(error)].http_code
     return JSONResponse(build_rest_error_payload(error), status, headers)

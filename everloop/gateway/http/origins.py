@@ -1,14 +1,14 @@
-"""Which web pages may call a gateway: none but its own, and those of origins that its settings name.
+"""Access of web pages to a gateway: its own, and those of origins in its settings.
 
-A page of another origin reads an answer only if that allows it (CORS, Fetch Standard §3.2), and asks before
-it sends what a form could not. With authentication that is enough: a page has no credentials but those that
-it was given.
+A page of another origin reads a response only if the response allows it (CORS, Fetch Standard §3.2),
+and needs permission to send more than a form could. With authentication that is enough: a page has no
+credentials but those that it was given.
 
-A gateway that lets everybody in keeps pages away: whoever reads one in a browser lets it call whatever that
-browser reaches, this machine included. Two things give it away. The name that it calls: after a page has
-pointed its own name to our address (DNS rebinding), that name stands in Host. And the browser's word that the
-call is from another site, in the headers Sec-Fetch-Site (Fetch Metadata) and Origin (RFC 6454). Programs send
-neither, and use our names.
+A gateway without authentication rejects other pages: any page in a browser may call whatever that
+browser reaches, this machine included. Two signs reveal such a page. The host that it calls: after a
+page has pointed its own name to our address (DNS rebinding), that name is in Host. And the browser's
+report of a cross-site call, in the headers Sec-Fetch-Site (Fetch Metadata) and Origin (RFC 6454).
+Programs send neither, and use our names.
 """
 
 from collections.abc import Collection, Iterable
@@ -26,7 +26,7 @@ from everloop.runtime.outbound.policy import is_loopback
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _SHOWN = 100
-"""How many characters of a wrong name are repeated."""
+"""Maximum characters of a wrong host in an error."""
 
 
 ANY = "*"
@@ -52,7 +52,7 @@ _SENT = (
     "traceparent",
     "tracestate",
 )
-"""Headers of requests that pages may set: those that this server reads."""
+"""Request headers that pages may set: those that this server reads."""
 
 _READ = (
     "A2A-Extensions",
@@ -65,13 +65,13 @@ _READ = (
     "WWW-Authenticate",
     "X-A2A-Extensions",
 )
-"""Headers of answers that pages may read, besides those that they always may."""
+"""Response headers that pages may read, besides those that are always readable."""
 
 
 def page_rules(origins: Collection[str], hosts: Iterable[str], *, is_open: bool) -> list[Middleware]:
-    """Return what decides about calls of web pages, of a gateway of these `hosts`.
+    """Return the middleware that checks calls of web pages, for a gateway of these `hosts`.
 
-    `is_open`: it lets everybody in.
+    `is_open`: the gateway has no authentication.
     """
     rules: list[Middleware] = []
     if origins:
@@ -84,14 +84,14 @@ def page_rules(origins: Collection[str], hosts: Iterable[str], *, is_open: bool)
             expose_headers=_READ,
         )
         rules.append(cors)
-    # Inside, so that a page of ours may read why something else about its call is refused.
+    # Inside, so that a page of ours may read any other rejection of its call.
     return [*rules, Middleware(OwnPagesOnly, hosts, origins)] if is_open else rules
 
 
 class _Cors(CORSMiddleware):
     """Allows pages of other origins to call, never with cookies or certificates of their user.
 
-    The codec endpoint, which shows everybody's tasks, has origins of its own.
+    The codec endpoint, which shows the tasks of all owners, has its own list of origins.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,10 +100,10 @@ class _Cors(CORSMiddleware):
 
 
 class OwnPagesOnly:
-    """An ASGI application before another one: it refuses calls that a page of another site makes.
+    """ASGI middleware that rejects calls from pages of other sites.
 
-    `hosts`: the names that we are called by, besides localhost and addresses. A page cannot be of an address
-    that is ours, unless it is ours. `origins`: of whose pages calls are taken as if they were ours.
+    `hosts`: the names of this server, besides localhost and IP addresses. A page at one of our IP
+    addresses is ours. `origins`: pages of these are accepted too.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str], origins: Collection[str] = ()) -> None:
@@ -134,7 +134,7 @@ class OwnPagesOnly:
         )
 
     def _is_of_ours(self, headers: Headers, host: str) -> bool:
-        """Whether a request is not from a page of another site."""
+        """Whether a request does not come from a page of another site."""
         origin = headers.get("origin")
         if origin and self._origins & {origin, ANY}:
             return True
@@ -147,7 +147,7 @@ class OwnPagesOnly:
 
 
 def _host_of(url: str) -> str:
-    """Return the host of an address, as it is compared; of what is no address something that is no host."""
+    """Return the normalized host of a URL; an impossible host for a malformed one."""
     try:
         return _plain(urlsplit(url).hostname or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Requests over HTTP: their bounded bodies, who makes them, how they are answered; conditions and ranges."""
+"""HTTP requests: bounded bodies, authentication, responses, conditions and ranges."""
 
 import asyncio
 import re
@@ -31,23 +31,23 @@ from everloop.gateway.tasks.snapshots import held_by
 # Requests: with a bounded body, in bounded time.
 
 DISCARDED_BODIES = 4
-"""How many times the limit of a body is read and thrown away, so that a client gets to read our answer."""
+"""Multiple of the body limit that is read and discarded, so that a client gets to read the response."""
 
 MEDIA_TYPES = ("application/json", "application/a2a+json")
-"""What a body may be declared as, the first one on all bindings and in all versions."""
+"""Accepted content types of a body, the first one on all bindings and in all versions."""
 
 _SHOWN = 100
-"""How many characters of a wrong media type are repeated."""
+"""Maximum characters of a wrong media type in an error."""
 
 
 BODY_WAIT = 2
-"""Seconds after which a client may send a body again that there was no room for."""
+"""Seconds after which a client may retry a body that exceeded the memory for bodies."""
 
 SMALL_BODY = 262_144
-"""Bytes of each body that there is always room for."""
+"""Bytes of each body that are always accepted."""
 
 BODIES_AT_ONCE = 16
-"""How many bodies of the largest size a process holds at a time: parsed, each takes twice that and more."""
+"""Bodies of the largest size that a process holds at a time: parsed, each takes twice that and more."""
 
 
 @dataclass
@@ -60,9 +60,9 @@ class BodyLimits:
 
 
 class A2ARequest(Request):
-    """A request of one call. `call_state` becomes the state of the call: what the handler notes stands there.
+    """HTTP request of one call. `call_state` becomes the state of the call, including the handler's entries.
 
-    `rpc_id` is what JSON-RPC answers with.
+    `rpc_id` is the id of the JSON-RPC response.
     """
 
     def __init__(self, scope: Scope, receive: Receive, limits: BodyLimits, span: trace.Span) -> None:
@@ -77,11 +77,11 @@ class A2ARequest(Request):
 
     @property
     def agent_id(self) -> str:
-        """The id of the agent whose address is called; empty at the root."""
+        """The id of the agent in the address; empty at the root."""
         return str(self.path_params.get("agent", ""))
 
     def name_operation(self, system: str, operation: str) -> None:
-        """Name the span; only after operations that exist, for names must stay few."""
+        """Set the name of the span, for existing operations only: the number of names must stay low."""
         self._span.update_name(f"a2a {operation}")
         self._span.set_attributes({"rpc.system": system, "rpc.method": operation})
 
@@ -90,10 +90,10 @@ class A2ARequest(Request):
 
         Raises:
             MediaTypeError: it is not declared as JSON, or is compressed. A web page of another origin can
-                send anything else without asking (CORS).
+                send other types without a preflight (CORS).
             ContentTooLargeError: it is over the limit.
             ContentTooSlowError: it took too long.
-            UnavailableNowError: the process holds as much as it can of others.
+            UnavailableNowError: the process holds too many bodies of other requests.
         """
         if self._content is None:
             try:
@@ -125,7 +125,7 @@ class A2ARequest(Request):
             )
 
     def let_go(self) -> None:
-        """Make room for the bodies of others: this one has been read, though its answer may be a stream."""
+        """Release the memory of the body: it has been read, though the response may be a stream."""
         self._content = None
         self._limits.held -= self._holds
         self._holds = 0
@@ -155,7 +155,7 @@ class A2ARequest(Request):
         return b"".join(chunks)
 
     def _hold(self, size: int) -> bool:
-        """Whether there is room for that much of the body; what is small is not counted."""
+        """Reserve memory for a part of the body; False if there is none left. Small bodies are not counted."""
         more = max(0, size - SMALL_BODY) - self._holds
         if self._limits.held + more > BODIES_AT_ONCE * self._limits.max_bytes:
             return False
@@ -164,19 +164,19 @@ class A2ARequest(Request):
         return True
 
 
-# What every call goes through, of A2A and of what is served beside it.
+# Common steps of every call, of A2A and of the addresses beside it.
 
 STOPS = UnavailableNowError(
     "this server stops; nothing is lost: send the same request again, and another one answers", retry_after=1
 )
-"""What is told when the process stops before a call is answered."""
+"""Response to a call that is interrupted by the end of the process."""
 
 _tracer = trace.get_tracer("everloop.gateway")
 
 
 @dataclass(frozen=True)
 class HttpContext:
-    """What all endpoints use. `is_stopping`: whether the process ends its streams."""
+    """Dependencies of all endpoints. `is_stopping`: whether the process ends its streams."""
 
     access: AccessControl
     limits: BodyLimits
@@ -184,10 +184,10 @@ class HttpContext:
 
 
 class HttpEndpoint(ABC):
-    """An ASGI application that answers the calls of one address.
+    """ASGI application for the calls of one address.
 
-    It knows the caller before it reads the body, bounds what it reads, runs each call in a span of the
-    caller's trace, and answers whatever goes wrong.
+    It authenticates the caller before it reads the body, bounds the body, runs each call in a span of
+    the caller's trace, and responds to any failure.
     """
 
     def __init__(self, http: HttpContext) -> None:
@@ -199,11 +199,11 @@ class HttpEndpoint(ABC):
 
     @abstractmethod
     async def respond(self, request: A2ARequest) -> Response | None:
-        """Answer a call of a caller who is known, None if nobody is there to hear it; failures are raised."""
+        """Serve a call of an authenticated caller; None after a disconnection. Failures are raised."""
 
     @abstractmethod
     def refuse(self, error: A2AError, request: A2ARequest) -> Response:
-        """Return an error as clients of this address read it."""
+        """Return an error in the format of this address."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         parent = trace_context(Headers(scope=scope))
@@ -226,26 +226,26 @@ class HttpEndpoint(ABC):
         except asyncio.CancelledError:
             if not self._http.is_stopping():
                 raise
-            # The time to end is over. Left alone, uvicorn would say that we have failed.
+            # The grace period is over. Unhandled, uvicorn would report an internal error.
             return self.refuse(STOPS, request)
-        except Exception as failure:  # noqa: BLE001 -- every failure is answered, with nothing of our insides
+        except Exception as failure:  # noqa: BLE001 -- every failure gets a response, without internals
             return self.refuse(as_a2a(failure), request)
 
     async def _authenticate(self, request: Request) -> Caller:
-        """Return who asks, and count the request as the owner's.
+        """Return the caller, and count the request toward its owner's limit.
 
-        A header that comes twice is joined (RFC 9110 §5.3): nothing that a client puts before what its proxy
-        adds passes for the proxy's word.
+        A repeated header is joined (RFC 9110 §5.3): a value that a client puts before that of its proxy
+        is not taken for the proxy's.
 
         Raises:
-            TooManyHeadersError: there are more headers than we read.
-            UnauthenticatedError, TooManyRequestsError, UnavailableNowError: as `AccessControl.admit` says.
+            TooManyHeadersError: there are more headers than allowed.
+            UnauthenticatedError, TooManyRequestsError, UnavailableNowError: from `AccessControl.admit`.
         """
         headers = CallHeaders(request.headers.items())
         return await self._http.access.admit(headers, request.client.host if request.client else "")
 
 
-# Their conditions and ranges (RFC 9110 §13, §14).
+# Conditions and ranges of requests (RFC 9110 §13, §14).
 
 _TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _RANGE = re.compile(r"bytes=\s*(\d{0,30})-(\d{0,30})\s*", re.IGNORECASE)
@@ -259,7 +259,7 @@ class ByteRange(NamedTuple):
 
 
 def names_tag(header: str, etag: str, *, weakly: bool) -> bool:
-    """Whether If-Match or If-None-Match names a strong entity tag, which is given with its quotes.
+    """Whether If-Match or If-None-Match names a strong entity tag, which is passed with its quotes.
 
     If-None-Match compares weakly: `W/"x"` names `"x"` too (RFC 9110 §8.8.3.2).
     """
@@ -269,10 +269,10 @@ def names_tag(header: str, etag: str, *, weakly: bool) -> bool:
 
 
 def read_range(header: str, size: int) -> ByteRange | None:
-    """Return the range that a Range header asks for, of content of this size; None: all of it.
+    """Return the range of a Range header, for content of this size; None for all of it.
 
-    What is no single range of bytes asks for all, as RFC 9110 §14.2 allows: several ranges at once, another
-    unit, or what is malformed.
+    Any other header than a single range of bytes selects all, as RFC 9110 §14.2 allows: several ranges,
+    another unit, or a malformed one.
 
     Raises:
         RangeError: the content ends before the range begins, or the range is empty.
@@ -284,7 +284,7 @@ def read_range(header: str, size: int) -> ByteRange | None:
         length = int(found[2])
         if not length:
             raise _no_such_bytes(size)
-        # Nothing is the last bytes of nothing, which Content-Range cannot say.
+        # A suffix of empty content cannot be expressed in Content-Range.
         return ByteRange(max(0, size - length), size) if size else None
     start = int(found[1])
     last = int(found[2]) if found[2] else size - 1

@@ -21,21 +21,20 @@ from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS, MAX_TARGET_BYT
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.settings import StartError
 
-# HTTP/1.1 as clients reach us: bounded request heads, in bounded time, a bounded part of them at a time.
+# HTTP/1.1 connections: bounded request heads, in bounded time, a bounded number of bytes at a time.
 #
-# Uvicorn answers every head that it cannot read with 400, and waits for one as long as it takes. It reads at
-# once what a socket has, some 250 KB: of tiny headers or chunks that takes a third of a second.
+# Uvicorn responds 400 to every head that it cannot read, and waits for one without limit. It processes all
+# that a socket has at once, some 250 KB: of tiny headers or chunks that takes a third of a second.
 
 HEAD_SECONDS = 30.0
-"""In which the head of a request has to arrive, from its first byte or from when the connection opened.
-
-The same for the rest of a body that comes after its answer."""
+"""Seconds in which the head of a request has to arrive, from its first byte or the start of the
+connection. The same for the rest of a body that arrives after its response."""
 
 LINGER = 2.0
-"""Seconds that a client gets to read why its connection ends."""
+"""Seconds that a client gets to read the reason for the end of its connection."""
 
 TURN_BYTES = 16_384
-"""What is read of one connection before the others get their turn."""
+"""Bytes that are read of one connection before the others get their turn."""
 
 _REFUSALS = {
     HTTPStatus.BAD_REQUEST: ("INVALID_ARGUMENT", "this is no HTTP/1.1 request"),
@@ -54,10 +53,10 @@ _FRAMING = 4
 
 
 class _Connection(h11.Connection):
-    """h11's connection; it refuses heads that are too large also when they come all at once.
+    """Connection of h11 that rejects too large heads also when they arrive all at once.
 
-    And those with two lengths: a proxy that goes by the other one takes part of a body for somebody else's
-    request (RFC 9112 §6.3).
+    It also rejects heads with two lengths: a proxy that uses the other one would read part of a body as
+    another client's request (RFC 9112 §6.3).
     """
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
@@ -83,10 +82,10 @@ def _is_too_much(head: h11.Request) -> bool:
 
 
 class GatewayProtocol(H11Protocol):
-    """Uvicorn's protocol; it drops connections that send no whole head in time, nor the rest of a body.
+    """Protocol of Uvicorn that drops connections without a complete head, or the rest of a body, in time.
 
-    The endpoints time a body that they read. One that nobody reads, for who sends it is a stranger, would
-    hold its connection for as long as a byte of it comes now and then.
+    Endpoints limit the time of a body that they read. An unread body, of an unauthenticated client,
+    would hold its connection for as long as a byte of it arrives now and then.
     """
 
     head_seconds = HEAD_SECONDS
@@ -118,7 +117,7 @@ class GatewayProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Say what is wrong, as the bindings would. Uvicorn calls this while it handles the error."""
+        """Send the error in the form of the bindings. Uvicorn calls this while it handles the error."""
         failure = sys.exception()
         hint = failure.error_status_hint if isinstance(failure, h11.RemoteProtocolError) else 0
         status = HTTPStatus(hint) if hint in _REFUSALS else HTTPStatus.BAD_REQUEST
@@ -136,18 +135,18 @@ class GatewayProtocol(H11Protocol):
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event))
-        # Closed at once, with input unread, a connection loses what it has sent (RFC 9112 §9.6).
+        # Closed at once, with unread input, a connection loses the data that it has sent (RFC 9112 §9.6).
         self._is_refused = True
         self.transport.write_eof()
         self.loop.call_later(LINGER, self.transport.close)
 
     def read_on(self) -> None:
-        """Take more from the socket, unless what came before waits for its application."""
+        """Resume reading from the socket, unless earlier data still wait for the application."""
         if not self.flow.read_paused:
             self.transport.resume_reading()
 
     def _watch(self) -> None:
-        """Wait for the head of a request, or for the rest of one that is answered: nobody else does."""
+        """Limit the time for the head of a request, or for the rest of an answered one. Uvicorn does not."""
         awaited = self.conn.their_state if self._is_owed() else None
         if awaited is not self._awaited:
             self._unwatch()
@@ -162,7 +161,7 @@ class GatewayProtocol(H11Protocol):
             self._deadline = None
 
     def _is_owed(self) -> bool:
-        """Whether the client has to send something before anything else can happen."""
+        """Whether the connection waits for data from the client."""
         theirs = self.conn.their_state
         return theirs is h11.IDLE or (theirs is h11.SEND_BODY and self.conn.our_state is h11.DONE)
 
@@ -172,10 +171,10 @@ class GatewayProtocol(H11Protocol):
 
 
 class Turns(asyncio.BufferedProtocol):
-    """Reads a part of what a connection has sent, and the next one after all others had their turn."""
+    """Reads a part of a connection's data, and the next part after all other connections had their turn."""
 
     _buffer = memoryview(bytearray(TURN_BYTES))
-    """Of all connections: what stands in it is copied before anything else is read."""
+    """Shared by all connections: its content is copied before the next read."""
 
     def __init__(self, protocol: GatewayProtocol) -> None:
         self._protocol = protocol
@@ -201,7 +200,7 @@ KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than usual proxies reuse it."""
 
 STALLED_AFTER = 60
-"""Seconds after which a client that takes nothing of what is sent to it loses its connection."""
+"""Seconds after which a client that reads none of the sent data loses its connection."""
 
 
 def _protocol(**made: Any) -> Turns:  # noqa: ANN401 -- as uvicorn makes its protocols
@@ -215,7 +214,7 @@ class AddressInUseError(StartError):
 class GatewayServer(uvicorn.Server):
     """Serves the application; `stop` lets open streams end before the server does.
 
-    Requests beyond so many `connections` get 503: what the process has to open for the others goes on.
+    Requests beyond the maximum of `connections` get 503, which protects the open ones.
     """
 
     def __init__(self, app: Starlette, settings: GatewaySettings, connections: int | None = None) -> None:
@@ -229,7 +228,7 @@ class GatewayServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,  # a client could say that it comes from a trusted proxy
+                proxy_headers=False,  # a client could claim to be a trusted proxy
                 limit_concurrency=connections,
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=math.ceil(settings.shutdown_grace),
@@ -238,26 +237,26 @@ class GatewayServer(uvicorn.Server):
         self._app = app
 
     def stop(self) -> None:
-        """End open streams and waiting requests, then the server; the second call does not wait for them."""
+        """End open streams and waiting requests, then the server. The second call does not wait for them."""
         self._app.state.fanout.close()
         self.force_exit = self.should_exit
         self.should_exit = True
 
     def leave(self) -> None:
-        """Take no more connections, and end when the open ones have: another process serves on the socket."""
+        """Accept no more connections, and end after the open ones. Another process serves on the socket."""
         self.should_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        # Uvicorn's own handlers end the process by the signal before what we opened is closed.
+        # Uvicorn's own handlers end the process by the signal before our resources are closed.
         yield
 
 
 def listen(settings: GatewaySettings, *, stalled_after: int = STALLED_AFTER) -> socket.socket:
-    """Return a socket that listens on the configured address; it drops clients that are stalled.
+    """Return a socket that listens on the configured address, and drops stalled clients.
 
     Raises:
-        AddressInUseError: somebody else does, or it is not ours to use.
+        AddressInUseError: the address is in use, or not available to this process.
     """
     return _listen(settings.host, settings.port, "", "EVERLOOP_PORT", stalled_after)
 
@@ -278,8 +277,8 @@ def _listen(host: str, port: int, what: str, setting: str, stalled_after: int) -
             f"stop what listens there, or set EVERLOOP_HOST and {setting}"
         ) from error
     # Connections inherit it. asyncio sets it only on sockets made with an explicit protocol number; without
-    # it every answer waits 40 ms for the client's delayed acknowledgement.
+    # it every response waits 40 ms for the client's delayed acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if sys.platform == "linux":  # elsewhere nothing ends such a connection but its client
+    if sys.platform == "linux":  # elsewhere such a connection stays open until its client ends it
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stalled_after * 1000)
     return listener

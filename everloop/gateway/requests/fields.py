@@ -1,6 +1,6 @@
-"""What requests of every operation have: ids, the length of a history, pages. Pure.
+"""Common fields of requests: ids, the length of a history, pages. Pure.
 
-Everything here raises A2A errors that name the field, what was wrong with it and what was expected.
+All functions raise A2A errors that name the field, the problem and the expected value.
 """
 
 import base64
@@ -23,17 +23,19 @@ from everloop.workflows.contract.tasks import TaskState
 _Place = TypeVar("_Place")
 
 MAX_ID_BYTES = 255
-"""Ids become workflow ids, update ids and keyword search attributes; Temporal may refuse longer ones."""
+"""Maximum bytes of an id. Ids become workflow ids, update ids and keyword search attributes; Temporal may
+reject longer ones."""
 
 MAX_PARTS = 1000
-"""Parts of a message. Each costs some work wherever the message goes; files have a limit of their own."""
+"""Maximum parts of a message. Each costs work wherever the message goes. Files have their own limit."""
 
 
 def check_id(value: str, field: str) -> str:
-    """Return an id that is fit to be used as one.
+    """Return a valid id.
 
     Raises:
-        InvalidParamsError: it is empty, longer than 255 bytes, a step of a path, or has control characters.
+        InvalidParamsError: it is empty, longer than 255 bytes, a path segment such as "..", or has control
+            characters.
     """
     if not value:
         raise InvalidParamsError(f"{field} is empty; give an id")
@@ -48,10 +50,10 @@ def check_id(value: str, field: str) -> str:
 
 
 def read_token(token: str, read: Callable[[bytes], _Place]) -> _Place:
-    """Return the place in a list that a page token stands for: what `read` makes of its bytes.
+    """Return the position in a list that a page token encodes; `read` decodes its bytes.
 
     Raises:
-        InvalidParamsError: it is no token of ours, or `read` raises ValueError or TypeError.
+        InvalidParamsError: the token is malformed, or `read` raises ValueError or TypeError.
     """
     try:
         return read(base64.b64decode(token, altchars=b"-_", validate=True))
@@ -60,7 +62,7 @@ def read_token(token: str, read: Callable[[bytes], _Place]) -> _Place:
 
 
 def page_token(place: bytes) -> str:
-    """Return a place in a list as clients get it."""
+    """Return the page token of a position in a list."""
     return base64.urlsafe_b64encode(place).decode()
 
 
@@ -68,15 +70,15 @@ _MARK_BYTES = 8
 
 
 def marked(place: bytes, wanted: object) -> bytes:
-    """Return Temporal's place in the list of what is wanted, with a mark of both: it reads no others well."""
+    """Return Temporal's position in a list with a digest of the query: Temporal misreads other positions."""
     return hashlib.sha256(repr(wanted).encode() + place).digest()[:_MARK_BYTES] + place
 
 
 def unmarked(token: bytes, wanted: object) -> bytes:
-    """Return the place that was marked.
+    """Return the position without its digest.
 
     Raises:
-        ValueError: it is one of another list, or none.
+        ValueError: the token is malformed, or belongs to another list.
     """
     place = token[_MARK_BYTES:]
     if token != marked(place, wanted):
@@ -87,7 +89,7 @@ def unmarked(token: bytes, wanted: object) -> bytes:
 def read_history_length(
     request: pb.GetTaskRequest | pb.ListTasksRequest | pb.SendMessageConfiguration,
 ) -> int | None:
-    """Return how many messages of the history are wanted; None means all (A2A 1.0 §3.2.4).
+    """Return the requested number of messages of the history; None for all (A2A 1.0 §3.2.4).
 
     Raises:
         InvalidParamsError: it is negative.
@@ -100,7 +102,7 @@ def read_history_length(
 
 
 def read_list_request(params: pb.ListTasksRequest, viewer: Viewer) -> TaskQuery:
-    """Check a ListTasks request (A2A 1.0 §3.1.4); the page size is 50 unless given.
+    """Validate a ListTasks request (A2A 1.0 §3.1.4). The default page size is 50.
 
     Raises:
         InvalidParamsError: the page size, the history length or the time is out of range.
@@ -122,14 +124,14 @@ def read_list_request(params: pb.ListTasksRequest, viewer: Viewer) -> TaskQuery:
 
 
 def _read_state(number: int) -> TaskState | None:
-    """Return the state that tasks are wanted in, None: any; gRPC hands on numbers that name none."""
+    """Return the requested state, None for any. gRPC also passes numbers without a name."""
     if number and number not in STATES_BY_NUMBER:
         raise InvalidParamsError(f"status is {number}, which is no state; give one, or leave it out")
     return STATES_BY_NUMBER.get(number)
 
 
 def _read_oldest(params: pb.ListTasksRequest) -> int | None:
-    """Return `statusTimestampAfter` in microseconds, rounded up: statuses of that very time match."""
+    """Return `statusTimestampAfter` in microseconds, rounded up: statuses of that exact time match."""
     if not params.HasField("status_timestamp_after"):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Messages of clients: checked, in our own terms, and with the ids by which a repeated one is known. Pure.
+"""Messages of clients: validated, in our own terms, with ids that identify retries. Pure.
 
-Everything here raises A2A errors that name the field, what was wrong with it and what was expected; none
-repeats the content of a message.
+All functions raise A2A errors that name the field, the problem and the expected value. None repeats the
+content of a message.
 """
 
 import hashlib
@@ -31,65 +31,66 @@ from everloop.workflows.contract.questions import WITHHELD
 from everloop.workflows.contract.tasks import TaskView
 
 IDEMPOTENCY_KEY = "idempotency-key"
-"""The header that makes a message the same as any other one with it, whatever its messageId."""
+"""Header that identifies retries of a message, whatever its messageId."""
 
 MAX_REFERENCES = 10
-"""Tasks that a message refers to: their results go to the model with it. Chats may name all that they had."""
+"""Maximum tasks that a message refers to. Their results are sent to the model. A chat may name all its
+tasks."""
 
 
 @dataclass(frozen=True)
 class IncomingMessage:
-    """A message as its sender meant it, and which other messages are the same: clients repeat what was lost.
+    """Validated message, with the rules by which other messages are its retries.
 
-    The same is what has the same messageId and content; or the Idempotency-Key, if there is one, whatever the
-    messageId. For agents that do not deduplicate no message is the same as another.
+    A retry has the same messageId and content; or the same Idempotency-Key, if there is one, whatever
+    the messageId. For agents that do not deduplicate, no message is a retry of another.
     """
 
     message: UserMessage
-    """With the id that it has for its task: the same for what counts as repeated."""
+    """With its id within the task, which is the same for retries."""
 
     agent: Agent
-    """Whom it is for."""
+    """The agent that receives it."""
 
     owner: str
-    """Whose it is."""
+    """The owner of the task."""
 
     files: tuple[InputFile, ...]
-    """What the message says is stored; it has yet to be."""
+    """Files of the message, not stored yet."""
 
     task_id: str
-    """Of the task that it starts, or goes to."""
+    """The task that it starts or continues."""
 
     is_new: bool
     """Whether it starts a task."""
 
     context_id: str
-    """Empty: a new one."""
+    """Empty for a new context."""
 
     digest: str
-    """What tells one content of a message that starts a task from another."""
+    """Digest of the content of a message that starts a task."""
 
     references: tuple[str, ...]
     """Ids of other tasks."""
 
     key: str
-    """The Idempotency-Key of the request, if it has one."""
+    """The Idempotency-Key of the request, or empty."""
 
     history_length: int | None
     return_immediately: bool
     push: pb.TaskPushNotificationConfig | None
 
     def check_digest(self, digest: str) -> None:
-        """Pass unless the key of the request came with a message of another content before.
+        """Check that the key of the request was not used with another content before.
 
         Raises:
-            KeyReusedError: it did.
+            KeyReusedError: it was.
         """
         if self.key and digest and digest != self.digest:
             raise self.changed()
 
     def find_candidate(self, message_ids: Iterable[str]) -> str | None:
-        """Return which of these ids this message may have come under before; None if it is a new one."""
+        """Return the id among these under which this message may have been received before, or None."""
         own = self.message.message_id
         view_id, identity = view_message_id(own), message_identity(own)
         for known in message_ids:
@@ -100,13 +101,13 @@ class IncomingMessage:
         return None
 
     def find_repeated(self, view: TaskView) -> str | None:
-        """Return under which id a task has taken this very message in; None: it has not.
+        """Return the id under which a task has received this very message before, or None.
 
-        What stands in place of a secret cannot be compared; nor is a secret passed on as something else
-        because it comes again, whether the agent takes repeated messages or not.
+        The placeholder of a secret cannot be compared. A retried secret must not be forwarded as other
+        content, even for agents that do not deduplicate.
 
         Raises:
-            KeyReusedError, MessageChangedError: another message came under the same key or id before.
+            KeyReusedError, MessageChangedError: the key or id was used with another message.
         """
         is_elsewhere = self.key and self.context_id not in {"", view.context_id}
         if is_elsewhere or any(self._differs(known) for known in view.history):
@@ -115,7 +116,7 @@ class IncomingMessage:
         return next((known.message_id for known in taken if self._is_same(known)), None)
 
     def changed(self) -> KeyReusedError | MessageChangedError:
-        """Return what to say to who sent another message as one that has come before."""
+        """Return the error for another message with a key or id that was used before."""
         return KeyReusedError() if self.key else MessageChangedError(view_message_id(self.message.message_id))
 
     def _is_same(self, known: UserMessage) -> bool:
@@ -128,7 +129,7 @@ class IncomingMessage:
         return is_named_so and (is_secret or known.parts == self.message.parts)
 
     def _differs(self, known: Message) -> bool:
-        """Whether a message of the history counts as the same and says something else."""
+        """Whether a message of the history has the same key or id, and another content."""
         is_same = message_identity(known.message_id) == message_identity(self.message.message_id)
         if not (isinstance(known, UserMessage) and is_same):
             return False
@@ -138,12 +139,12 @@ class IncomingMessage:
 def read_message(
     params: pb.SendMessageRequest, owner: str, agent: Agent, *, max_bytes: int, key: str = ""
 ) -> IncomingMessage:
-    """Check a SendMessage or SendStreamingMessage request (A2A 1.0 §3.2.1).
+    """Validate a SendMessage or SendStreamingMessage request (A2A 1.0 §3.2.1).
 
     Raises:
         InvalidParamsError: a field is missing or malformed, or the message, not counting the bytes of its
             files, is larger than `max_bytes`.
-        ContentTypeNotSupportedError: the agent does not take it, or gives nothing that the client takes.
+        ContentTypeNotSupportedError: the agent does not accept it, or returns no accepted type.
     """
     if not params.HasField("message"):
         raise InvalidParamsError("message is missing; send one")
@@ -185,14 +186,14 @@ def read_message(
 
 
 def _read_references(task_ids: Sequence[str]) -> tuple[str, ...]:
-    """Return the newest ids, which are the last ones, each once."""
+    """Return the newest ids, which are the last ones, without duplicates."""
     named = [check_id(id_, f"message.referenceTaskIds[{index}]") for index, id_ in enumerate(task_ids)]
     newest = list(dict.fromkeys(reversed(named)))[:MAX_REFERENCES]
     return tuple(reversed(newest))
 
 
 def content_of(message: UserMessage, context_id: str, references: Sequence[str] = ()) -> bytes:
-    """Return the same bytes for the same content, whatever order its JSON objects were written in."""
+    """Return the canonical bytes of the content, independent of the order of JSON members."""
     content = [context_id, describe_parts(message.parts), *references]
     return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
 

@@ -1,7 +1,7 @@
-"""Parts of messages, checked and in our own terms, and whether agent and client can take them. Pure.
+"""Parts of messages, validated and in our own terms, and the media types of agent and client. Pure.
 
-Source: A2A 1.0 §4.1.6 (Part). What a client sends as bytes is kept as an artifact of the context; what it
-names by a URL stays a URL: this server fetches nothing, for it could be made to read what only it can reach.
+Source: A2A 1.0 §4.1.6 (Part). Bytes from a client are stored as an artifact of the context. A URL stays
+a URL: this server fetches none, as a client could make it read internal addresses.
 """
 
 import hashlib
@@ -22,28 +22,29 @@ from everloop.workflows.contract.messages import DataPart, FilePart, Part, Store
 from everloop.workflows.contract.parts import filename_problem, media_type_problem, url_problem
 
 MAX_FILES = 100
-"""Files in one message, copies and URLs too: bytes are stored one by one before the task starts."""
+"""Maximum files of a message, including copies and URLs: they are stored one by one before the task
+starts."""
 
 MAX_EXACT_INTEGER = 2**53
-"""Protobuf carries JSON numbers as doubles; up to here a whole one is exact."""
+"""Protobuf carries JSON numbers as doubles; whole numbers are exact up to this one."""
 
 BYTES = "application/octet-stream"
-"""The media type of what nobody has named."""
+"""Default media type."""
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file that a client sent, and the id of the artifact that it becomes: the same for the same file."""
+    """File from a client, and the id of its artifact: the same id for the same file."""
 
     artifact_id: str
     part: NewPart
 
 
 def read_parts(parts: Sequence[pb.Part]) -> tuple[tuple[Part, ...], tuple[InputFile, ...]]:
-    """Return the parts of a message, and the files that come with their bytes, each once.
+    """Return the parts of a message, and its files with content, without duplicates.
 
     Raises:
-        InvalidParamsError: there are none, or too many, or one is none; the text names it.
+        InvalidParamsError: there are no parts, or too many, or one is invalid; the text names it.
     """
     if not parts:
         raise InvalidParamsError("message.parts is empty; send at least one part with text, data or a file")
@@ -96,7 +97,7 @@ def _file(content: bytes, media_type: str, filename: str) -> InputFile:
 
 
 def read_struct(struct: Struct, field: str) -> dict[str, JsonValue]:
-    """Return metadata; `field` is what errors call it."""
+    """Return metadata; errors call it `field`."""
     return {key: _read_value(value, field) for key, value in struct.fields.items()}
 
 
@@ -110,7 +111,7 @@ def _read_value(value: Value, field: str) -> JsonValue:
 
 
 def _with_integers(value: JsonValue) -> JsonValue:
-    """Undo what the way through doubles did to whole numbers: 3 comes out as 3.0."""
+    """Restore whole numbers after their conversion to doubles: 3 arrives as 3.0."""
     match value:
         case float() if value.is_integer() and abs(value) <= MAX_EXACT_INTEGER:
             return int(value)
@@ -122,21 +123,21 @@ def _with_integers(value: JsonValue) -> JsonValue:
             return value
 
 
-# Whether an agent can take what a message brings, and give what its client can take.
+# Whether an agent accepts the parts of a message, and returns types that its client accepts.
 #
 # Source: A2A 1.0 §3.1.1 and §3.3.2 (ContentTypeNotSupportedError), §3.2.2 (acceptedOutputModes).
 
 _UNNAMED = {"text": "text/plain", "data": "application/json", "raw": BYTES, "url": BYTES}
-"""What a part without a media type is."""
+"""Default media types of parts."""
 
 
 def check_content_types(params: pb.SendMessageRequest, agent: Agent) -> None:
-    """Pass if the agent takes every part of the message, and the client something that the agent gives.
+    """Check that the agent accepts every part of the message, and returns a type that the client accepts.
 
-    An agent that names no modes takes and gives anything.
+    An agent without declared modes accepts and returns any type.
 
     Raises:
-        ContentTypeNotSupportedError: it names the part or the modes, and what would do.
+        ContentTypeNotSupportedError: names the part or the modes, and the accepted ones.
     """
     for index, part in enumerate(params.message.parts):
         media_type = part.media_type or _UNNAMED.get(part.WhichOneof("content") or "", "text/plain")
@@ -154,7 +155,7 @@ def check_content_types(params: pb.SendMessageRequest, agent: Agent) -> None:
 
 
 def _meet(accepted: str, given: Sequence[str]) -> bool:
-    """Whether a mode that a client accepts, which may be a range, is one that an agent gives."""
+    """Whether a mode that a client accepts, which may be a range, matches one that an agent returns."""
     return _fits_any(accepted, given) or any(_fits(mode, accepted) for mode in given)
 
 
@@ -163,7 +164,7 @@ def _fits_any(media_type: str, modes: Sequence[str]) -> bool:
 
 
 def _fits(media_type: str, mode: str) -> bool:
-    """Whether a type is what a mode says. Modes may be ranges (`image/*`), and, as 0.3 wrote, `text`."""
+    """Whether a type matches a mode. Modes may be ranges (`image/*`), and, as in 0.3, `text`."""
     kind, _, subtype = media_type.partition(";")[0].strip().lower().partition("/")
     wanted, _, wanted_subtype = mode.partition(";")[0].strip().lower().partition("/")
     return wanted in {"*", kind} and (wanted_subtype in {"", "*", subtype} or not subtype)

@@ -1,9 +1,9 @@
-"""Reads JSON and protobuf of requests: whether they are well formed, and fit a message of A2A. Pure.
+"""Parsing and validation of JSON and protobuf requests against messages of A2A. Pure.
 
-Sources: RFC 8259, and RFC 7493 (I-JSON) for names that are sent twice: readers differ on which one counts.
-ProtoJSON (protobuf.dev, "ProtoJSON Format"). The protobuf decoder reports errors with what was sent and in
-words of its own; it lets unknown words pass for enums, and leaves out what is no base64. Unknown fields pass:
-clients may be newer than we are (A2A 1.0 §3.6).
+Sources: RFC 8259, and RFC 7493 (I-JSON) for duplicate names: parsers differ on the one that counts.
+ProtoJSON (protobuf.dev, "ProtoJSON Format"). The protobuf decoder repeats the sent values in errors, in
+its own terms; it accepts unknown enum values, and skips invalid base64. Unknown fields are accepted:
+clients may be newer than this server (A2A 1.0 §3.6).
 """
 
 import json
@@ -23,20 +23,21 @@ from everloop.gateway.requests.fields import MAX_PARTS
 from everloop.workflows.contract.parts import NO_DOUBLE, has_doubles
 
 MAX_VALUES = 100_000
-"""Of members and elements, at all depths together. Each costs some ten microseconds until it is stored."""
+"""Maximum members and elements, at all depths together. Each costs some ten microseconds until it is
+stored."""
 
 _MARK = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
-"""A text, or what stands before a value: the comma or the bracket."""
+"""A string, or the token before a value: a comma or a bracket."""
 
 _MARKS_OF_A_VALUE = 3
-"""At most: the comma, the name, and the text or the bracket that it begins with."""
+"""Maximum tokens per value: the comma, the name, and the string or opening bracket."""
 
 
 def read_json(body: bytes) -> object:
-    """Return what a body holds.
+    """Parse a JSON body.
 
     Raises:
-        JSONParseError: it is no JSON; the text repeats nothing of it.
+        JSONParseError: the body is not JSON. The text repeats nothing of it.
     """
     try:
         text = body.decode("utf-8-sig")
@@ -65,9 +66,9 @@ def _too_many() -> JSONParseError:
 
 
 def _check_marks(text: str) -> None:
-    """Refuse a text with so many values that parsing it alone would take too long, and too much memory.
+    """Reject a text with so many values that parsing alone would take too much time and memory.
 
-    A text that passes has three times as many as are allowed at most.
+    An accepted text has at most three times the allowed number.
     """
     if sum(map(text.count, ",[{")) <= MAX_VALUES:
         return
@@ -77,7 +78,7 @@ def _check_marks(text: str) -> None:
 
 
 def _is_countable(value: object) -> bool:
-    """Whether there are so few values that reading them keeps no other request waiting for long."""
+    """Whether the number of values is low enough not to delay other requests."""
     count, rest = 0, [value]
     while rest:
         each = rest.pop()
@@ -105,10 +106,10 @@ def _refuse_constant(name: str) -> object:
     raise JSONParseError(f"{name} is not JSON; send a number, a text or null")
 
 
-# Whether the bytes of file parts are in base64. Pure.
+# Validation of the base64 of file parts. Pure.
 #
-# Source: RFC 4648 §4 and §5 (both alphabets), ProtoJSON (padding may be left out). Decoders leave out what is
-# no base64: a file that was sent as plain text would become another file.
+# Source: RFC 4648 §4 and §5 (both alphabets), ProtoJSON (padding may be left out). Decoders skip invalid
+# characters: a file that was sent as plain text would become another file.
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*+(={0,2})")
 
@@ -120,7 +121,7 @@ def is_base64(text: str) -> bool:
 
 
 def is_strict_base64(text: str) -> bool:
-    """Whether a text is base64 in the first alphabet, padded: the decoder of A2A 0.3 knows no other."""
+    """Whether a text is padded base64 in the standard alphabet: the decoder of A2A 0.3 accepts no other."""
     return is_base64(text) and len(text) % 4 == 0 and not set("-_") & set(text)
 
 
@@ -130,10 +131,10 @@ _M = TypeVar("_M", bound=Message)
 
 
 def read_params(kind: type[_M], params: object) -> _M:
-    """Return the message that parameters are.
+    """Convert parameters to a message.
 
     Raises:
-        InvalidParamsError: they do not fit; the text names the first field, and what was expected.
+        InvalidParamsError: they do not match. The text names the first field, and the expected value.
     """
     if found := problem_in(kind, params):
         raise InvalidParamsError(found)
@@ -145,7 +146,7 @@ def read_params(kind: type[_M], params: object) -> _M:
 def _drop_nulls(message: Descriptor, sent: dict[str, Any]) -> None:
     """Remove the nulls beside the chosen member of a oneof.
 
-    The decoder takes null for the JSON value of `data`, and so for the content of a part that has a text.
+    The decoder reads null as the JSON value of `data`, and so as the content of a part that has a text.
     """
     for oneof in message.oneofs:
         members = {name for field in oneof.fields for name in (field.json_name, field.name)} & sent.keys()
@@ -160,7 +161,7 @@ def _drop_nulls(message: Descriptor, sent: dict[str, Any]) -> None:
 
 
 def problem_in(kind: type[Message], value: object) -> str:
-    """Return what is wrong with the first field that does not fit, and what was expected; empty: nothing."""
+    """Return the problem of the first invalid field, with the expected value; empty if all are valid."""
     return _message_problem(cast("Descriptor", kind.DESCRIPTOR), value, "")
 
 
@@ -247,7 +248,7 @@ def _is_time(value: object) -> bool:
 
 
 def _violation(path: str, value: object, rule: str) -> str:
-    """Say what was sent and what was expected, without repeating what was sent."""
+    """Return the type of the sent value and the expected one, without the value itself."""
     kinds: dict[type, str] = {dict: "an object", list: "a list", bool: "a boolean", type(None): "null"}
     if isinstance(value, str):
         return f"{path} {rule}"
@@ -263,7 +264,7 @@ _SCALARS: dict[int, tuple[Callable[[object], bool], str]] = {
     FieldDescriptor.TYPE_BOOL: (lambda value: isinstance(value, bool), "has to be true or false"),
     FieldDescriptor.TYPE_INT32: _INT32,
 }
-"""Every type that a request of A2A 1.0 or 0.3 has."""
+"""All types of requests of A2A 1.0 and 0.3."""
 
 _WELL_KNOWN: dict[str, tuple[Callable[[object], bool], str]] = {
     "google.protobuf.Struct": (lambda value: isinstance(value, dict), "has to be an object"),
@@ -272,10 +273,10 @@ _WELL_KNOWN: dict[str, tuple[Callable[[object], bool], str]] = {
 }
 
 
-# Whether bytes are a message that is worth reading: counted before anything is made of them. Pure.
+# Limits on protobuf messages, checked before they are decoded. Pure.
 #
-# Source: protobuf.dev, "Encoding". Two bytes make an empty part, which takes a hundred in memory: what a
-# message becomes is bounded by how many fields it has, not by its size.
+# Source: protobuf.dev, "Encoding". Two bytes make an empty part, which takes a hundred in memory: the size of
+# a decoded message is bounded by its number of fields, not by its bytes.
 
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
@@ -283,10 +284,10 @@ _MAX_VARINT_BYTES = 10
 
 
 def read_message(kind: type[_M], content: bytes) -> _M:
-    """Return the message that bytes are.
+    """Decode a protobuf message.
 
     Raises:
-        DecodeError: they are none.
+        DecodeError: the bytes are malformed.
         InvalidParamsError: it has too many fields, or too many entries in one of them.
     """
     _count(cast("Descriptor", kind.DESCRIPTOR), content)
@@ -294,7 +295,7 @@ def read_message(kind: type[_M], content: bytes) -> _M:
 
 
 def _count(message: Descriptor, content: bytes) -> None:
-    """Walk over all fields, without recursion, and stop as soon as they are too many."""
+    """Count all fields, without recursion, and stop at the limit."""
     total, entries = 0, Counter[str]()
     rest = [(message, 0, len(content))]
     while rest:
@@ -326,7 +327,7 @@ def _count_entry(field: FieldDescriptor, entries: Counter[str]) -> None:
 
 
 def _next_field(content: bytes, position: int, end: int) -> tuple[int, int | None, int]:
-    """Return the number of a field, where its content begins (None: a number) and where it ends."""
+    """Return the number of a field, the start of its content (None for a number) and its end."""
     tag, position = _read_varint(content, position, end)
     number, wire_type = tag >> 3, tag & 7
     start = None
@@ -337,7 +338,7 @@ def _next_field(content: bytes, position: int, end: int) -> tuple[int, int | Non
         position = start + size
     elif wire_type in _FIXED_SIZES:
         position += _FIXED_SIZES[wire_type]
-    else:  # groups, which no client of proto3 sends
+    else:  # groups, which clients of proto3 do not send
         raise DecodeError("a field is of no known kind")
     if position > end:
         raise DecodeError("a field is cut off")
@@ -349,6 +350,6 @@ def _read_varint(content: bytes, position: int, end: int) -> tuple[int, int]:
     for shift in range(min(_MAX_VARINT_BYTES, end - position)):
         byte = content[position + shift]
         value |= (byte & 0x7F) << 7 * shift
-        if byte < 0x80:  # noqa: PLR2004 -- the bit that says that more follows
+        if byte < 0x80:  # noqa: PLR2004 -- the continuation bit
             return value, position + shift + 1
     raise DecodeError("a number is cut off")
