@@ -1,11 +1,11 @@
-"""Decrypts what Temporal keeps, for Temporal's UI and CLI: its remote data converter protocol.
+"""Decryption of Temporal's payloads for its UI and CLI: Temporal's remote data converter protocol.
 
-    POST /codec/decode    payloads as Temporal has them → what they hold
-    POST /codec/encode    the other way, for what an operator sends to a workflow
+    POST /codec/decode    payloads of Temporal → their plain values
+    POST /codec/encode    the reverse, for values that an operator sends to a workflow
 
-Both take and return `temporal.api.common.v1.Payloads` as JSON. They are there if payloads are encrypted and
-callers are authenticated. They take the scope `operator`, which must be named: what everybody's tasks hold is
-not for those who may see their own.
+Both take and return `temporal.api.common.v1.Payloads` as JSON. They exist if payloads are encrypted and
+callers are authenticated. They require the scope `operator`, which must be granted by name: callers may
+read their own tasks without it, but not the payloads of all owners.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -36,14 +36,14 @@ _EXPECTED = '{"payloads": [{"metadata": {"encoding": base64}, "data": base64}]}'
 
 @known_as(-32600, 422, "INVALID_ARGUMENT", "PAYLOAD_UNREADABLE")
 class _PayloadError(RefusalError):
-    """A payload is none of ours, or there is no key for it."""
+    """Payload of another format, or without a key for it."""
 
 
 Conversion = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 
 
 def codec_routes(services: Services) -> list[Route]:
-    """Return the addresses; none if nothing is encrypted, or callers are not authenticated."""
+    """Return the addresses; an empty list without encryption or authentication."""
     converter, origins = services.client.data_converter, services.settings.codec_origins
     codec = converter.payload_codec
     if not (isinstance(codec, EncryptionCodec) and codec.is_on) or services.is_open:
@@ -53,7 +53,7 @@ def codec_routes(services: Services) -> list[Route]:
     )
 
     async def decode(payloads: Sequence[Payload]) -> list[Payload]:
-        # In its whole: some are references to blobs. A raw value is a payload that nobody looks into.
+        # With the complete converter, as some payloads are references to blobs. A raw value stays undecoded.
         hints: list[type] = [RawValue] * len(payloads)
         return [value.payload for value in await converter.decode(payloads, hints)]
 
@@ -65,7 +65,7 @@ def codec_routes(services: Services) -> list[Route]:
 
 
 class _Endpoint(HttpEndpoint):
-    """Answers one of these addresses."""
+    """Serves one of these addresses."""
 
     def __init__(self, http: HttpContext, convert: Conversion) -> None:
         super().__init__(http)
@@ -95,7 +95,7 @@ def _payloads_of(body: object) -> Payloads:
     """Return the payloads of a body.
 
     Raises:
-        InvalidParamsError: it is something else.
+        InvalidParamsError: the body has another structure.
     """
     try:
         if isinstance(body, dict):

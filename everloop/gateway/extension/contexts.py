@@ -1,11 +1,9 @@
-"""Contexts of an owner: conversations, with all that was said in their tasks.
+"""Contexts of an owner: conversations, with all messages of their tasks.
 
-GET   /contexts                 those whose tasks changed last come first; ?query= for words of the title
-GET   /contexts/{id}
-PATCH /contexts/{id}            title, and how long it is kept
-GET   /contexts/{id}/messages   what was said, with calls of tools, answers without a task, and times
-PATCH /tasks/{id}               how long it is kept
-GET   /artifacts                of all contexts, or with ?contextId= of one
+GET   /contexts                 the last changed first; ?query= searches words of the title GET
+/contexts/{id} PATCH /contexts/{id}            title and retention GET   /contexts/{id}/messages
+messages with tool calls, direct answers, and times PATCH /tasks/{id}               retention GET
+/artifacts                of all contexts, or with ?contextId= of one
 """
 
 import json
@@ -35,7 +33,7 @@ from everloop.workflows.contract.names import context_key, root_task_id
 from everloop.workflows.contract.parts import text_problem
 
 MAX_TITLE = 200
-"""Characters of a title that somebody gives."""
+"""Maximum characters of a title from a client."""
 
 MAX_DAYS = 36_500
 
@@ -45,7 +43,7 @@ _LENGTH = re.compile(r"([1-9][0-9]{0,6})([hd])")
 
 
 class ContextChange(Body):
-    """What of a context is to be another."""
+    """Changes to a context."""
 
     expected: ClassVar[str] = '{"title": "…", "retention": "30d"}, or one of them; null for the usual one'
 
@@ -54,7 +52,7 @@ class ContextChange(Body):
 
 
 class TaskChange(Body):
-    """What of a task is to be another."""
+    """Changes to a task."""
 
     expected: ClassVar[str] = '{"retention": "7d"}, or null for the usual one'
 
@@ -62,7 +60,7 @@ class TaskChange(Body):
 
 
 async def list_contexts(services: Services, call: Call) -> Response:
-    """List contexts, with ?query= those in whose titles it stands."""
+    """List contexts, with ?query= those with matching titles."""
     page = await services.views.contexts.page(
         call.owner, call.page.size, call.page.token, call.query("query")
     )
@@ -76,7 +74,7 @@ async def show_context(services: Services, call: Call) -> Response:
 
 
 async def change_context(services: Services, call: Call) -> Response:
-    """Change title, or how long it is kept, or both."""
+    """Change the title or the retention, or both."""
     body = await call.body(ContextChange)
     context_id, given = call.id(), body.model_fields_set
     context = await _find(services, call, context_id)
@@ -89,18 +87,18 @@ async def change_context(services: Services, call: Call) -> Response:
 
 
 async def change_task(services: Services, call: Call) -> Response:
-    """Change how long a task is kept."""
+    """Change the retention of a task."""
     retention = read_retention((await call.body(TaskChange)).retention)
     task_id = call.id()
     view = (await find_task(services, call, task_id)).view
     refuse_if_read_only(task_id)
     if not await services.views.contexts.set_retention(call.owner, view.context_id, retention, task_id):
-        raise unknown_context(view.context_id)  # deleted a moment ago; nobody would keep what was said
+        raise unknown_context(view.context_id)  # deleted a moment ago: its messages would be lost
     return answer({"task": {"id": task_id, "retention": retention_text(retention)}})
 
 
 async def list_messages(services: Services, call: Call) -> Response:
-    """List what was said in the tasks of a context, the oldest first."""
+    """List the messages of a context's tasks, the oldest first."""
     context, page = await _find(services, call, call.id()), call.page
     after, offset = page.read_token(_read_place, ("", 0))
     tasks = [each for each in context.tasks if may_use(call.caller, each.agent_id)]
@@ -124,7 +122,7 @@ async def list_messages(services: Services, call: Call) -> Response:
 async def _said_in(
     services: Services, call: Call, context: Context, task: ContextTask
 ) -> AsyncGenerator[dict[str, JsonValue]]:
-    """Yield what was said in a task, as Temporal tells it, or else what its conversation has kept."""
+    """Yield the messages of a task from Temporal's history, or else from the stored conversation."""
     about: dict[str, JsonValue] = {"taskId": task.task_id, "agent": task.agent_id}
     url = TaskUrl(task.task_id, context.context_id, services.settings.url)
     is_known = False
@@ -146,7 +144,7 @@ async def _said_in(
 
 
 async def list_artifacts(services: Services, call: Call) -> Response:
-    """List artifacts of all contexts, or of one, without their contents; of each the newest first."""
+    """List artifacts of all contexts, or of one, without their contents; the newest of each context first."""
     page, wanted = call.page, call.query("contextId")
     if wanted:
         contexts, token = (await _find(services, call, wanted),), ""
@@ -168,7 +166,7 @@ async def _find(services: Services, call: Call, context_id: str) -> Context:
     """Return a context that the caller may see.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: it does not exist.
     """
     context = await services.views.contexts.get(call.owner, context_id)
     if context is None or not may_see(call, context):
@@ -177,7 +175,7 @@ async def _find(services: Services, call: Call, context_id: str) -> Context:
 
 
 def context_json(context: Context) -> dict[str, JsonValue]:
-    """Return what clients are told of a context."""
+    """Return a context as JSON for clients."""
     return {
         "id": context.context_id,
         "title": context.title,
@@ -192,15 +190,15 @@ def context_json(context: Context) -> dict[str, JsonValue]:
 
 
 def is_said(item: Item) -> bool:
-    """Whether something that happened is a message: no summary, nor what failed or was refused."""
+    """Whether an item is a message: not a summary, a failure or a rejection."""
     return item.type in _SAID and not item.data.keys() & {"error", "summary", "refused"}
 
 
 def read_retention(text: str | None) -> timedelta | None:
-    """Return how long something is to be kept; None: as the settings say.
+    """Parse a retention; None for the default of the settings.
 
     Raises:
-        InvalidParamsError: it is no length of time.
+        InvalidParamsError: it is not a duration.
     """
     if text is None:
         return None
@@ -214,7 +212,7 @@ def read_retention(text: str | None) -> timedelta | None:
 
 
 def retention_text(retention: timedelta | None) -> str | None:
-    """Return a length of time as clients write it."""
+    """Return a retention in the form that clients write."""
     if retention is None:
         return None
     hours = round(retention.total_seconds() / 3600)
@@ -229,12 +227,12 @@ def _title(text: str) -> str:
 
 
 def _place(task: ContextTask) -> str:
-    """Return where a task stands among those of its context; later ones come behind it."""
+    """Return the position of a task among those of its context; later tasks have greater ones."""
     return f"{task.created_at.timestamp():017.6f} {task.task_id}"
 
 
 def _read_place(token: bytes) -> tuple[str, int]:
-    """Return the task from which on is read, and how many of its messages were."""
+    """Return the task at which a page begins, and the number of its messages on earlier pages."""
     place, offset = json.loads(token)
     return str(place), int(offset)
 

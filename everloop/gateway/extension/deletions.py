@@ -1,9 +1,8 @@
-"""Deleting for good, and how far it is. A workflow does it, whatever dies meanwhile.
+"""Permanent deletion, and its progress. A workflow deletes, across crashes of any process.
 
-DELETE /tasks/{id}, /contexts/{id}, /artifacts/{context}/{artifact}, /owner
-GET    /deletions/{id}
+DELETE /tasks/{id}, /contexts/{id}, /artifacts/{context}/{artifact}, /owner GET    /deletions/{id}
 
-What is gone answers with the deletion that removed it.
+For a deleted object the response is the deletion that removed it.
 """
 
 from pydantic import JsonValue
@@ -30,11 +29,11 @@ from everloop.workflows.contract.names import context_key, root_task_id
 
 
 async def delete_task(services: Services, call: Call) -> Response:
-    """Delete a task with those of its sub-agents, its artifacts, and what was said in it."""
+    """Delete a task with those of its sub-agents, its artifacts, and its messages."""
     task_id = call.id()
     refuse_if_read_only(task_id)
     target = DeletionTarget(kind=DeletionKind.TASK, owner=call.owner, id=task_id)
-    # To look for what is being deleted would restore what is lost of it.
+    # A lookup during the deletion would restore lost parts of the task.
     if (found := await _find(services, deletion_id(target))) and found.state == RUNNING:
         return _accepted(found)
     try:
@@ -45,7 +44,7 @@ async def delete_task(services: Services, call: Call) -> Response:
 
 
 async def delete_context(services: Services, call: Call) -> Response:
-    """Delete a context with all that is in it."""
+    """Delete a context with all its contents."""
     target = DeletionTarget(kind=DeletionKind.CONTEXT, owner=call.owner, context_id=call.id())
     context = await services.views.contexts.get(call.owner, call.id())
     if context is None or not may_see(call, context):
@@ -73,7 +72,7 @@ async def delete_artifact(services: Services, call: Call) -> Response:
 
 
 async def delete_owner(services: Services, call: Call) -> Response:
-    """Delete everything of an owner."""
+    """Delete all data of an owner."""
     if is_bound_to_agents(call.caller):
         raise ForbiddenError("everything of an owner is deleted by credentials without scopes of agents")
     target = DeletionTarget(kind=DeletionKind.OWNER, owner=call.owner)
@@ -81,7 +80,7 @@ async def delete_owner(services: Services, call: Call) -> Response:
 
 
 async def show_deletion(services: Services, call: Call) -> Response:
-    """Show how a deletion stands."""
+    """Show the progress of a deletion."""
     found = await _find(services, call.id())
     if found is None or found.target.owner != call.owner:
         raise NotFoundError(f"there is no deletion {call.id()[:100]!r} of this owner")
@@ -95,7 +94,7 @@ async def _begin(services: Services, target: DeletionTarget) -> Response:
 
 
 async def _repeated(services: Services, target: DeletionTarget, missing: Exception) -> Response:
-    """Answer who deletes again what is gone, or never was."""
+    """Respond to the deletion of a missing object: with an earlier deletion of it, or the error."""
     found = await _find(services, deletion_id(target))
     if found is None:
         raise missing
@@ -114,22 +113,22 @@ def _accepted(found: KnownDeletion | None) -> Response:
 
 
 def may_see(call: Call, context: Context) -> bool:
-    """Whether a caller has to do with an agent of a context."""
+    """Whether a caller has access to an agent of a context."""
     return any(may_use(call.caller, agent) for agent in context.agents or ("",))
 
 
 def require_all_of(call: Call, context: Context) -> None:
-    """Refuse who would remove, now or later, tasks of agents that they have nothing to do with.
+    """Reject a caller who would remove, now or later, tasks of agents without access.
 
     Raises:
-        ForbiddenError: there are some.
+        ForbiddenError: the context has such agents.
     """
     if not all(may_use(call.caller, agent) for agent in context.agents):
         raise ForbiddenError("it has tasks of agents that these credentials have no scopes for")
 
 
 def unknown_context(context_id: str) -> NotFoundError:
-    """Return what is told of a context that there is not."""
+    """Return the error for a missing context."""
     return NotFoundError(f"there is no context {context_id[:100]!r} of this owner")
 
 

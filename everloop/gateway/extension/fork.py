@@ -1,8 +1,8 @@
-"""A new task that goes on from the past of another: with another message, agent or model.
+"""Forks: new tasks that continue from the history of another, with another message, agent or model.
 
     POST /tasks/{id}/fork   {"iteration": 3, "message": {…A2A Message…}, "agent": "…", "model": "…"}
 
-The past is given to the new task, with the results of its calls; nothing of it happens again (ADR 38).
+The new task gets the transcript, with the results of its calls. No call is repeated (ADR 38).
 """
 
 import json
@@ -59,7 +59,7 @@ class _ForkBody(Body):
 
 
 async def fork(services: Services, call: Call) -> Response:
-    """Begin a fork; the same request finds it, by its Idempotency-Key or messageId."""
+    """Start a fork. The same Idempotency-Key or messageId finds it again."""
     try:
         snapshot = await _begun(services, call, await call.body(_ForkBody))
     except KeyReusedError as error:
@@ -69,7 +69,7 @@ async def fork(services: Services, call: Call) -> Response:
 
 
 async def _begun(services: Services, call: Call, body: _ForkBody) -> Snapshot:
-    """Return the fork that a request begins, or has begun before."""
+    """Return the fork of a request: a new one, or the existing one for a retry."""
     origin_id = call.id()
     origin = (await find_task(services, call, origin_id)).view
     if is_child_task_id(origin_id):
@@ -90,11 +90,11 @@ async def _begun(services: Services, call: Call, body: _ForkBody) -> Snapshot:
 
 
 def _agent(services: Services, call: Call, body: _ForkBody, origin: TaskView) -> tuple[Agent, AgentSpec]:
-    """Return who goes on, and how.
+    """Return the agent that continues, and its definition.
 
     Raises:
-        InvalidParamsError: there is no such agent, or the model may not be chosen.
-        ForbiddenError: the caller has nothing to do with the agent.
+        InvalidParamsError: the agent does not exist, or the model may not be chosen.
+        ForbiddenError: the caller has no access to the agent.
     """
     agent_id = body.agent or origin.agent_id
     check_agent(call.caller, agent_id)
@@ -118,10 +118,10 @@ def _agent(services: Services, call: Call, body: _ForkBody, origin: TaskView) ->
 def _message(
     services: Services, call: Call, body: _ForkBody, agent: Agent, origin: TaskView
 ) -> IncomingMessage | None:
-    """Return what is said in the fork, None for nothing.
+    """Return the message of the fork, None if there is no message.
 
     Raises:
-        A2AError: as for SendMessage; or the message is for a task or context of its own.
+        A2AError: as for SendMessage; or the message names a task or context.
     """
     if body.message is None:
         return None
@@ -139,10 +139,10 @@ def _message(
 async def _known(
     services: Services, fork_id: str, viewer: Viewer, incoming: IncomingMessage | None, call: Call
 ) -> Snapshot | None:
-    """Return the fork if this request has begun it before.
+    """Return the fork if this request is a retry.
 
     Raises:
-        KeyReusedError: one with another message has.
+        KeyReusedError: the key or id was used with another message.
     """
     _, known = await services.views.find(fork_id, most=SMALL_BYTES)
     if known is None:
@@ -156,11 +156,11 @@ async def _known(
 
 
 async def _past(services: Services, origin: TaskView, iteration: int | None) -> Fork:
-    """Return what the fork begins with.
+    """Return the initial transcript of the fork.
 
     Raises:
-        InvalidParamsError: there is no such iteration, or its calls have not ended.
-        UnavailableError: no worker tells what was said, or Temporal does not.
+        InvalidParamsError: the iteration does not exist, or its calls have not ended.
+        UnavailableError: no worker returns the transcript, or Temporal is unavailable.
     """
     replies, first_id = dict[int, int](), ""
     asked: tuple[int, int] | None = None
@@ -186,7 +186,7 @@ async def _past(services: Services, origin: TaskView, iteration: int | None) -> 
 def _fork_id(
     call: Call, body: _ForkBody, agent: Agent, origin: TaskView, incoming: IncomingMessage | None
 ) -> str:
-    """Return the id of the fork's task: the same for the same request, if that can be known again."""
+    """Return the id of the fork's task: the same for retries, if the request has a key or id."""
     about = ["fork", origin.task_id, body.iteration, body.model]
     if call.key:
         message_id = unique_message_id("", call.key)
@@ -199,10 +199,10 @@ def _fork_id(
 
 
 def _said_again(fork: Fork, agent: Agent, owner: str, context_id: str) -> IncomingMessage:
-    """Return the last message of the past: the one that a fork without a message of its own works on.
+    """Return the last user message of the transcript: the input of a fork without its own message.
 
     Raises:
-        InvalidParamsError: nobody has said anything.
+        InvalidParamsError: the transcript has no user message.
     """
     said = [each for each in fork.messages if isinstance(each, UserMessage) and each.message_id]
     if not said:
@@ -225,10 +225,10 @@ def _said_again(fork: Fork, agent: Agent, owner: str, context_id: str) -> Incomi
 
 
 def _check(said: IncomingMessage, fork: Fork, *, is_new: bool) -> None:
-    """Refuse what the model could not go on with.
+    """Reject a fork that the model could not continue.
 
     Raises:
-        InvalidParamsError: it says what to send.
+        InvalidParamsError: names the message to send.
     """
     last = fork.messages[-1] if fork.messages else None
     if not is_new and isinstance(last, AssistantMessage):
@@ -246,10 +246,10 @@ def _check(said: IncomingMessage, fork: Fork, *, is_new: bool) -> None:
 def _end(
     transcript: Sequence[TranscriptMessage], replies: dict[int, int], iteration: int | None
 ) -> tuple[int, int]:
-    """Return the iteration that is kept as the last one, and where the transcript up to there ends.
+    """Return the last iteration of the fork, and the end of its transcript.
 
     Raises:
-        InvalidParamsError: there is no such iteration, or its calls have not ended.
+        InvalidParamsError: the iteration does not exist, or its calls have not ended.
     """
     ends = {number: _end_of(transcript, at) for number, at in replies.items()}
     complete = {0: min(replies.values(), default=len(transcript))}
@@ -265,7 +265,7 @@ def _end(
 
 
 def _end_of(transcript: Sequence[TranscriptMessage], at: int) -> int | None:
-    """Return where the results end of the reply at a position; None while some are missing."""
+    """Return the end of the results of the reply at a position; None while some are missing."""
     reply = transcript[at] if at < len(transcript) else None
     if not isinstance(reply, AssistantMessage):
         return None
@@ -278,7 +278,7 @@ def _end_of(transcript: Sequence[TranscriptMessage], at: int) -> int | None:
 
 
 def _readable(message: TranscriptMessage, task_id: str) -> TranscriptMessage:
-    """Return a message of which another task can read on, where it is the beginning of a long result."""
+    """Return a message of which another task can read the rest, if it is the beginning of a long result."""
     if not (isinstance(message, ToolMessage) and message.kept):
         return message
     kept = kept_by(task_id, message.kept)

@@ -1,4 +1,4 @@
-"""Probes: is the process alive, and can it serve."""
+"""Probes: whether the process is alive, and ready to serve."""
 
 import asyncio
 import time
@@ -17,14 +17,14 @@ from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
 
 PROBE_TIMEOUT = 2.0
-"""Seconds that a server has to answer in."""
+"""Seconds that a server has to respond in."""
 
 ANSWER_HOLDS = 1.0
-"""Seconds for which all who ask get the same answer: strangers may ask, as often as they like."""
+"""Seconds for which a result is reused: unauthenticated callers may request it as often as they like."""
 
 
 def health_routes(probes: Mapping[str, Probe], clock: Callable[[], float] = time.monotonic) -> list[Route]:
-    """Return /healthz, which answers while the process runs, and /readyz, which asks each server we need.
+    """Return /healthz, which succeeds while the process runs, and /readyz, which probes each required server.
 
     `clock` counts seconds.
     """
@@ -45,7 +45,7 @@ def health_routes(probes: Mapping[str, Probe], clock: Callable[[], float] = time
 
 
 class _Readiness:
-    """Asks the servers once for all who want to know within a second, and never twice at a time."""
+    """Probes the servers once for all requests within a second, never twice at a time."""
 
     def __init__(self, probes: Mapping[str, Probe], clock: Callable[[], float]) -> None:
         self._probes = probes
@@ -54,7 +54,7 @@ class _Readiness:
         self._answered_at = 0.0
 
     async def outcomes(self) -> Mapping[str, str]:
-        """Return what each server answered. A caller who leaves does not stop it for the others."""
+        """Return the result of each server's probe. A disconnection does not cancel it for other clients."""
         asking = self._asking
         if asking is None or (asking.done() and self._clock() - self._answered_at >= ANSWER_HOLDS):
             asking = self._asking = asyncio.create_task(self._ask())
@@ -67,18 +67,18 @@ class _Readiness:
 
 
 async def outcome_of(probe: Probe) -> str:
-    """Return "ok" if the server answered in time, or else what was wrong."""
+    """Return "ok" if the server responded in time, or else the problem."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT):
             await probe()
     except TimeoutError:
         return f"no answer in {PROBE_TIMEOUT:g} s"
-    except Exception as error:  # noqa: BLE001 -- whatever is wrong with a server, we are not ready
+    except Exception as error:  # noqa: BLE001 -- after any failure of a probe, the process is not ready
         return f"failed: {type(error).__name__}"
     return "ok"
 
 
-# What a gateway asks its servers for the sake of metrics alone.
+# Probes that serve metrics only.
 
 GAUGES_PAUSE = 30.0
 """Seconds between two rounds."""
@@ -87,7 +87,7 @@ _OPEN_STATES = tuple(state for state in TaskState if state not in TERMINAL_STATE
 
 
 class Gauges:
-    """Counts open tasks in Temporal's visibility, and looks whether each server answers."""
+    """Counts open tasks in Temporal's visibility, and probes each server."""
 
     def __init__(self, client: Client, agent_ids: Iterable[str], servers: Mapping[str, Probe]) -> None:
         self._client = client
@@ -95,7 +95,7 @@ class Gauges:
         self._servers = servers
 
     async def run(self) -> None:
-        """Do rounds until cancelled; what fails is logged once and asked again."""
+        """Run rounds until cancelled. A repeated failure is logged once."""
         begin_counters(self._agent_ids)
         steps = RecurringSteps()
         while True:
@@ -103,7 +103,7 @@ class Gauges:
             await asyncio.sleep(GAUGES_PAUSE)
 
     async def round(self) -> None:
-        """Ask once.
+        """Run one round.
 
         Raises:
             TemporalUnavailableError, RPCError: open tasks could not be counted; the gauges keep their values.

@@ -1,11 +1,12 @@
-"""What became of a task, from its beginning, for its owner.
+"""History of a task, from its beginning, for its owner.
 
-    GET /tasks/{id}/events          what happened, page by page
+    GET /tasks/{id}/events          events, page by page
     GET /tasks/{id}/transcript      the messages as the model saw them, with times
     GET /tasks/{id}/usage           tokens and cost by model, calls by tool
     GET /tasks/{id}/children        the tasks of its sub-agents, which have these addresses as well
 
-Events are those of Temporal's history: they are there as long as that is, whatever Redis has lost.
+Events come from Temporal's history. They exist as long as the history does, even if Redis lost the
+task.
 """
 
 from contextlib import aclosing
@@ -38,18 +39,18 @@ from everloop.workflows.contract.names import root_task_id, view_message_id
 from everloop.workflows.contract.tasks import TaskState
 
 MAX_CHILDREN = 100
-"""Of one task that are told of."""
+"""Maximum number of listed children of a task."""
 
 UNNAMED = "unknown"
-"""The model of replies that do not say which one wrote them: summaries."""
+"""Model of replies that name none: summaries."""
 
 
 async def find_task(services: Services, call: Call, task_id: str) -> Snapshot:
-    """Return a client's task of the owner that a call is about; for a sub-agent's the one above it.
+    """Return the client's task of a call and its owner; for a sub-agent's task the one above it.
 
     Raises:
-        TaskUnknownError: there is none for this caller.
-        UnavailableError: its view is lost, and what it takes to rebuild it does not answer.
+        TaskUnknownError: it does not exist for this caller.
+        UnavailableError: its view is lost, and a server that is needed to rebuild it does not respond.
     """
     root = root_task_id(task_id)
     agent_id = await services.snapshots.agent_of(root)
@@ -57,12 +58,12 @@ async def find_task(services: Services, call: Call, task_id: str) -> Snapshot:
         raise TaskUnknownError(task_id)
     try:
         return await services.snapshots.open(root, Viewer(call.owner, agent_id))
-    except TaskUnknownError:  # of another owner: told in the words for a task that nobody has
+    except TaskUnknownError:  # another owner's: the same error as for a missing task
         raise TaskUnknownError(task_id) from None
 
 
 async def list_events(services: Services, call: Call) -> Response:
-    """List what happened."""
+    """List the events of a task."""
     page = call.page
     after = EventPosition.parse(call.query("after") or page.token)
     events, has_more = await services.histories.page(await _url(services, call), after, page.size)
@@ -87,13 +88,13 @@ async def show_transcript(services: Services, call: Call) -> Response:
 
 
 async def show_usage(services: Services, call: Call) -> Response:
-    """Show what models and tools have been used for."""
+    """Show the usage of models and tools."""
     sums = _Sums()
     return answer(sums.to_json(await _add_usage(services, await _url(services, call), sums)))
 
 
 async def list_children(services: Services, call: Call) -> Response:
-    """List the tasks of its sub-agents."""
+    """List the tasks of a task's sub-agents."""
     url = await _url(services, call)
     found: dict[str, None] = {}
     async with aclosing(services.histories.events(url)) as past:
@@ -102,21 +103,21 @@ async def list_children(services: Services, call: Call) -> Response:
                 found[str(task_id)] = None
     shown: list[JsonValue] = []
     for task_id in list(found)[:MAX_CHILDREN]:
-        view = await services.tasks.view(task_id)  # a sub-agent's task has no other
+        view = await services.tasks.view(task_id)  # a sub-agent's task has no other view
         task = to_task(view, services.settings.url, history_length=0, include_artifacts=False)
         shown.append({"agentId": view.agent_id, "task": MessageToDict(task)})
     return answer({"children": shown, "nextPageToken": ""})
 
 
 async def _url(services: Services, call: Call) -> TaskUrl:
-    """Return how what belongs to the task of the address is found, for a caller who may see it."""
+    """Return the URL of the task in the address, for a caller who may see it."""
     task_id = call.id()
     root = task_url_of((await find_task(services, call, task_id)).view, services.settings.url)
     return TaskUrl(task_id, root.context_id, root.public_url)
 
 
 async def _add_usage(services: Services, url: TaskUrl, sums: "_Sums") -> Usage:
-    """Add what a task and its sub-agents have used, and return it."""
+    """Add the usage of a task and its sub-agents, and return it."""
     children: dict[str, str] = {}
     used = Usage()
     async with aclosing(services.histories.events(url)) as past:
@@ -149,7 +150,7 @@ def message_json(message: TranscriptMessage, url: TaskUrl) -> dict[str, JsonValu
 
 
 class _Times:
-    """When each message of a transcript came; what no event tells came with the next call of the model."""
+    """Times of a transcript's messages. A message without an event gets the time of the next model call."""
 
     def __init__(self) -> None:
         self._messages: dict[str, datetime] = {}
@@ -158,7 +159,7 @@ class _Times:
         self._asked: list[tuple[int, datetime]] = []
 
     def note(self, item: Item) -> None:
-        """Take in what happened."""
+        """Record the times of an event."""
         data = item.data
         match item.type:
             case "message" if isinstance(message := data.get("message"), dict):
@@ -173,7 +174,7 @@ class _Times:
                 pass
 
     def of(self, position: int, message: TranscriptMessage) -> str | None:
-        """Return when a message came; None of one that is older than the task."""
+        """Return the time of a message; None if it is older than the task."""
         found = None
         match message:
             case UserMessage():
@@ -198,14 +199,14 @@ class _Tool:
 
 
 class _Sums:
-    """What models and tools have been used for, each by its name."""
+    """Usage of models and tools, by name."""
 
     def __init__(self) -> None:
         self._models: dict[str, tuple[int, Usage]] = {}
         self._tools: dict[str, _Tool] = {}
 
     def add_reply(self, data: Data) -> Usage:
-        """Count a call of a model; return what it has used."""
+        """Count a model call, and return its usage."""
         given = data.get("usage")
         if not isinstance(given, dict):
             return Usage()
@@ -216,7 +217,7 @@ class _Sums:
         return usage
 
     def add_call(self, data: Data) -> None:
-        """Count a call of a tool."""
+        """Count a tool call."""
         tool = self._tools.setdefault(str(data["name"]), _Tool())
         tool.calls += 1
         tool.failures += bool(data["isError"])
@@ -224,7 +225,7 @@ class _Sums:
         tool.seconds += (ended - began).total_seconds()
 
     def add_cost(self, tool: str, cost: float | None) -> None:
-        """Count what a sub-agent has cost as a cost of the tool that asked it."""
+        """Count the cost of a sub-agent as a cost of the tool that called it."""
         known = self._tools.setdefault(tool, _Tool())
         known.cost = None if cost is None or known.cost is None else known.cost + cost
 

@@ -1,12 +1,12 @@
-"""Questions of tasks: those that wait for the caller, and those that ask others than the task's owner.
+"""Questions of tasks: those that the caller may answer, for own tasks and for those of others.
 
     GET  /questions                          open questions of the owner's tasks, and approvals of others'
-    GET  /approvals                          those that others' tasks wait for, the longest first
+    GET  /approvals                          open approvals of others' tasks, the oldest first
     POST /approvals/{task}/{question}        answer one: {"approved": true, "note": "…"}
 
-A question of an own task is answered by a message to that task, as A2A has it; an approval at its address, by
-callers with the scope that it names. They learn of other owners' tasks nothing but these questions: agent,
-tool, arguments, text and age. The scopes must be named: who has none may not come here.
+A question of an own task is answered by a message to that task, as in A2A. An approval is answered at
+its address, by callers with the scope that it names. They see only these questions of other owners'
+tasks: agent, tool, arguments, text and age. The scopes must be granted by name.
 """
 
 import json
@@ -55,7 +55,7 @@ async def list_approvals(services: Services, call: Call) -> Response:
 
 
 async def answer_approval(services: Services, call: Call) -> Response:
-    """Answer one of them."""
+    """Answer a question of another owner's task."""
     verdict = await call.body(_Verdict)
     try:
         given = await _decide(services, call.caller, call.id("task"), call.id("question"), verdict)
@@ -67,11 +67,11 @@ async def answer_approval(services: Services, call: Call) -> Response:
 async def _decide(
     services: Services, caller: Caller, task_id: str, question_id: str, verdict: _Verdict
 ) -> dict[str, JsonValue]:
-    """Answer a question; repeating the same answer tells what came of it.
+    """Answer a question. Repeating the same answer returns its outcome.
 
     Raises:
-        NotFoundError: no such question waits for this caller.
-        ConflictError: somebody else has answered it.
+        NotFoundError: this caller has no such open question.
+        ConflictError: another caller has answered it.
     """
     scopes = approver_scopes(caller)
     snapshot = None if CHILD_SEPARATOR in task_id else await services.views.load(task_id, most=SMALL_BYTES)
@@ -112,7 +112,7 @@ async def _decide(
 async def _find_answer(
     services: Services, snapshot: Snapshot, question_id: str, scopes: tuple[str, ...]
 ) -> dict[str, JsonValue] | None:
-    """Return what the task tells of an answer to such a question; None while it is open, or unknown.
+    """Return the recorded answer to such a question; None while it is open, or unknown.
 
     Raises:
         TaskTooLargeError, UnavailableNowError: the history is large, and cannot be read now.
@@ -145,7 +145,7 @@ def asked_in(waiting: WaitingPage, caller: Caller) -> Iterator[tuple[TaskView, Q
 
 
 def question_json(view: TaskView, question: Question, now: datetime) -> dict[str, JsonValue]:
-    """Return what those see of a question who may answer it."""
+    """Return the visible fields of a question for callers who may answer it."""
     asked_at = question.asked_at or view.status.at
     return {
         "taskId": view.task_id,
@@ -161,16 +161,16 @@ def question_json(view: TaskView, question: Question, now: datetime) -> dict[str
 
 
 def _unknown(task_id: str, question_id: str) -> NotFoundError:
-    """The same for whatever the caller may not see: ids are not to be probed."""
+    """Return the same error for all invisible questions, so that ids cannot be probed."""
     return NotFoundError(f"no question {question_id!r} of a task {task_id!r} waits for these credentials")
 
 
-# All that waits for the caller.
+# All open questions of the caller.
 
 _WAITING = (TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED)
 
 _APPROVALS = ""
-"""Stands among the ids of agents for the approvals, which are not of one."""
+"""Stands for the approvals among the ids of agents. Approvals belong to no single agent."""
 
 _CONFIRMATION: dict[str, JsonValue] = {
     "type": "object",
@@ -184,7 +184,7 @@ _List = tuple[str, str]
 
 
 async def list_questions(services: Services, call: Call) -> Response:
-    """List all that waits for the caller."""
+    """List all open questions of the caller."""
     page = call.page
     lists = list(_lists_of(services, call))
     first, token = page.read_token(lambda token: _read_place(token, lists), (0, ""))
@@ -199,7 +199,7 @@ async def list_questions(services: Services, call: Call) -> Response:
 
 
 def _lists_of(services: Services, call: Call) -> Iterable[_List]:
-    """Return in which lists there may be something: approvals are nobody's but the caller's own."""
+    """Return the lists to read. Approvals appear only for the caller's own owner."""
     if call.owner == call.caller.owner and named_approver_scopes(call.caller):
         yield (_APPROVALS, "")
     for agent in services.agents:
@@ -210,7 +210,7 @@ def _lists_of(services: Services, call: Call) -> Iterable[_List]:
 async def _read(
     services: Services, call: Call, each: _List, size: int, token: str
 ) -> tuple[list[JsonValue], str]:
-    """Return what is on the next page of a list, and where it goes on."""
+    """Return the next page of a list, and the position after it."""
     now, (agent_id, state) = datetime.now(UTC), each
     if agent_id == _APPROVALS:
         waiting = await services.views.list_waiting(
@@ -238,7 +238,7 @@ async def _read(
 
 
 def answer_schema(question: Question) -> dict[str, JsonValue]:
-    """Return the JSON schema of what a data part that answers a question may hold."""
+    """Return the JSON schema of a data part that answers a question."""
     match question.kind:
         case QuestionKind.CONFIRMATION:
             return _CONFIRMATION
@@ -274,6 +274,6 @@ def _token(lists: list[_List], number: int, token: str) -> str:
 
 
 def _read_place(token: bytes, lists: list[_List]) -> tuple[int, str]:
-    """Return with which list a page begins, and where in it."""
+    """Return the list at which a page begins, and the position in it."""
     agent_id, state, inner = json.loads(token)
     return lists.index((agent_id, state)), str(inner)

@@ -1,4 +1,4 @@
-"""The addresses of the HTTP extension, each with what answers there."""
+"""The addresses of the HTTP extension, each with its handler."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -17,7 +17,7 @@ from everloop.runtime.protocol.tasks import HTTP_BASE
 
 
 def extension_routes(services: Services) -> list[Route]:
-    """Return the routes of what is served beside A2A."""
+    """Return the routes of the addresses beside A2A."""
 
     def route(
         path: str,

@@ -1,6 +1,6 @@
-"""Schedules as clients send them, checked and in our own terms.
+"""Schedules of clients, validated and in our own terms.
 
-Everything here raises A2A errors that name the field, what was wrong with it and what was expected.
+All functions raise A2A errors that name the field, the problem and the expected value.
 """
 
 import re
@@ -34,17 +34,17 @@ Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate
 _TIMES = ("cron", "every", "at")
 
 _MAX_TIME = 200
-"""Characters of what says when; Temporal's own answer to much more is that of an outage."""
+"""Maximum characters of a time expression. Temporal responds to much longer ones as in an outage."""
 
 _ZONE = re.compile(r"(?!Local$)[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
-"""What may be the name of a time zone. `Local` is that of Temporal's machine."""
+"""Possible name of a time zone. `Local` is that of Temporal's machine."""
 
 _LAST_YEAR = 2100
-"""Up to which Temporal keeps times."""
+"""The last year that Temporal can store."""
 
 
 class ScheduleChange(Body):
-    """What of a schedule is to be another; what is left out stays."""
+    """Changes to a schedule. Missing fields stay unchanged."""
 
     expected: ClassVar[str] = (
         '{"message": {"parts": [{"text": "…"}]}, "cron": "0 9 * * 1-5", "timeZone": "Europe/Berlin"}, or '
@@ -63,7 +63,7 @@ class ScheduleChange(Body):
 
 
 class NewSchedule(ScheduleChange):
-    """A schedule that is to be made."""
+    """New schedule."""
 
     id: str = ""
     agent: str = ""
@@ -71,7 +71,7 @@ class NewSchedule(ScheduleChange):
 
 @dataclass(frozen=True)
 class Wanted:
-    """A schedule as it is to be, with what is to be kept for it. `files` None: as they are."""
+    """Requested schedule, with the objects to store for it. `files` None: unchanged."""
 
     definition: ScheduleDefinition
     files: Mapping[str, NewPart] | None
@@ -79,7 +79,7 @@ class Wanted:
 
 
 async def read_new(services: Services, caller: Caller, body: NewSchedule) -> Wanted:
-    """Return the schedule that is to be made."""
+    """Validate a new schedule."""
     if body.message is None:
         raise InvalidParamsError(f"message is missing; send {body.expected}")
     if body.id and (problem := problem_of_id(body.id)):
@@ -112,7 +112,7 @@ def _agent(services: Services, caller: Caller, agent_id: str) -> Agent:
 async def read_change(
     services: Services, caller: Caller, body: ScheduleChange, before: ScheduleDefinition
 ) -> Wanted:
-    """Return a schedule with what a caller wants of it."""
+    """Return a schedule with a caller's changes."""
     agent = _agent(services, caller, before.agent_id)
     incoming = _read_message(body, agent, caller.owner) if body.message is not None else None
     after = replace(
@@ -157,7 +157,7 @@ async def _config(
 
 
 def fields_of(body: ScheduleChange) -> list[str]:
-    """Return which fields of a definition a change is about."""
+    """Return the fields of a definition that a change covers."""
     given = body.model_fields_set
     fields = [name for name in ("overlap", "note", "context_id") if name in given]
     if given & {*_TIMES, "time_zone"}:
@@ -172,10 +172,10 @@ def _context(body: ScheduleChange, incoming: IncomingMessage | None, before: Sch
 
 
 def _recurrence(body: ScheduleChange, before: Recurrence | None) -> Recurrence:
-    """Return when a schedule is to run; without a word of it, as before.
+    """Return the recurrence of a schedule; unchanged if the body has none.
 
     Raises:
-        InvalidParamsError: it says nothing of it, too much, or what is no time.
+        InvalidParamsError: the recurrence is missing, ambiguous, or not a valid time.
     """
     given = [name for name in _TIMES if getattr(body, name)]
     if len(given) > 1 or not (given or before):

@@ -1,11 +1,9 @@
-"""Schedules of an owner: messages that an agent gets by the clock, each time as a new task.
+"""Schedules of an owner: messages that are sent to an agent at set times, each as a new task.
 
-GET    /schedules                    those of the owner
-POST   /schedules                    make one; the same once more changes nothing
-GET    /schedules/{id}               with its next and its last runs
-PATCH  /schedules/{id}               change what is named
-DELETE /schedules/{id}               remove it; tasks that it has started go on
-POST   /schedules/{id}:pause, :resume, :run
+GET    /schedules                    those of the owner POST   /schedules                    create one;
+repeating it changes nothing GET    /schedules/{id}               with its next and its last runs PATCH
+/schedules/{id}               change the given fields DELETE /schedules/{id}               delete it;
+tasks that it has started go on POST   /schedules/{id}:pause, :resume, :run
 """
 
 import asyncio
@@ -56,10 +54,10 @@ from everloop.workflows.contract.messages import UserMessage
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 MOST = 100
-"""Schedules that an owner may have."""
+"""Maximum schedules of an owner."""
 
 SHOWN_RUNS = 10
-"""Runs of a schedule, past or future, as many as Temporal tells of; in lists the next or last one."""
+"""Maximum runs of a schedule, past or future, which is all that Temporal returns; lists have one of each."""
 
 
 async def list_schedules(services: Services, call: Call) -> Response:
@@ -72,10 +70,10 @@ async def list_schedules(services: Services, call: Call) -> Response:
     async def known(id_: str) -> JsonValue:
         try:
             known = await services.schedules.get(id_)
-        except ScheduleUnknownError:  # removed a moment ago
+        except ScheduleUnknownError:  # deleted a moment ago
             return None
         except EncryptionError as error:
-            # One schedule that cannot be decrypted must not hide all others of its owner.
+            # A schedule that cannot be decrypted must not hide the others of its owner.
             _log.warning("schedule left out of a list", schedule_id=id_, reason=str(error))
             return None
         return await _json(services, id_, known, most_runs=1) if _is_seen(call, known) else None
@@ -93,13 +91,13 @@ async def show_schedule(services: Services, call: Call) -> Response:
 
 
 async def create_schedule(services: Services, call: Call) -> Response:
-    """Make a schedule. Whoever dies in between, or hears nothing, may ask for the same again."""
+    """Create a schedule. Retries are safe."""
     wanted = await read_new(services, call.caller, await call.body(NewSchedule))
     id_, definition = wanted.definition.id, wanted.definition
     with _translated():
         if len((await services.schedules.of_owner(call.owner, MOST)).ids) >= MOST:
             raise ConflictError(f"there are {MOST} schedules, and an owner may have no more; delete one")
-        # First what its tasks need, but not for ever: nobody may come to make the schedule.
+        # Files and config first, with a time to live: after a crash the schedule may never be created.
         await services.attachments.files.bring(call.owner, id_, wanted.files or {})
         try:
             await services.schedules.add(definition)
@@ -112,13 +110,13 @@ async def create_schedule(services: Services, call: Call) -> Response:
 
 
 async def change_schedule(services: Services, call: Call) -> Response:
-    """Change what is named."""
+    """Change the given fields."""
     body = await call.body(ScheduleChange)
     id_, known = await _find(services, call)
     wanted = await read_change(services, call.caller, body, known.definition)
 
     def changed(before: ScheduleDefinition) -> ScheduleDefinition:
-        """Change it as it is now: somebody else may have changed something else."""
+        """Apply the changes to the current definition, which may have other changes since."""
         fields = {name: getattr(wanted.definition, name) for name in fields_of(body)}
         keeps = wanted.definition.keeps or (before.keeps and not known.definition.keeps)
         return replace(before, **fields, identity=wanted.definition.identity, keeps=keeps)
@@ -131,10 +129,10 @@ async def change_schedule(services: Services, call: Call) -> Response:
 
 
 async def delete_schedule(services: Services, call: Call) -> Response:
-    """Remove a schedule; tasks that it has started go on."""
+    """Delete a schedule; tasks that it has started go on."""
     id_, known = await _find(services, call)
     with _translated():
-        # Last, so that a retry finds the schedule if we die in between.
+        # Last, so that after a crash in between a retry finds the schedule.
         await services.attachments.webhooks.remove(id_)
         await services.attachments.files.remove(known.definition.owner, id_)
         await services.schedules.remove(id_)
@@ -142,12 +140,12 @@ async def delete_schedule(services: Services, call: Call) -> Response:
 
 
 async def pause_schedule(services: Services, call: Call) -> Response:
-    """Let it start nothing for now."""
+    """Pause a schedule: it starts no tasks."""
     return await _do(services, call, services.schedules.pause)
 
 
 async def resume_schedule(services: Services, call: Call) -> Response:
-    """Let it start tasks again."""
+    """Resume a paused schedule."""
     return await _do(services, call, services.schedules.resume)
 
 
@@ -159,7 +157,7 @@ async def _do(services: Services, call: Call, change: Callable[[str], Awaitable[
 
 
 async def run_schedule(services: Services, call: Call) -> Response:
-    """Start a task of it now."""
+    """Start a task of a schedule now."""
     id_, known = await _find(services, call)
     with _translated():
         task_id = await services.schedules.trigger(id_)
@@ -174,10 +172,10 @@ async def run_schedule(services: Services, call: Call) -> Response:
 
 
 async def _find(services: Services, call: Call) -> tuple[str, KnownSchedule]:
-    """Return a schedule of the owner, and what Temporal calls it.
+    """Return a schedule of the owner, and its id in Temporal.
 
     Raises:
-        NotFoundError: there is none for this caller.
+        NotFoundError: it does not exist for this caller.
     """
     id_ = schedule_id(call.owner, call.id())
     if problem_of_id(call.id()):
@@ -203,7 +201,7 @@ async def _keep(
         await services.attachments.webhooks.remove(id_)
 
 
-# What is told.
+# JSON of schedules for clients.
 
 
 async def _answer(services: Services, id_: str, known: KnownSchedule, status: int = 200) -> Response:
@@ -245,7 +243,7 @@ async def _run_json(services: Services, owner: str, known: KnownSchedule, run: S
     snapshot = await services.views.load(run.task_id, most=0)
     if snapshot and snapshot.view.owner == owner:
         state = f"TASK_STATE_{snapshot.view.status.state.name}"
-    else:  # no worker has taken it yet, or all of it is forgotten
+    else:  # queued without a worker, or expired everywhere
         state = "TASK_STATE_SUBMITTED" if run.task_id in known.running else "TASK_STATE_UNSPECIFIED"
     return {"taskId": run.task_id, "at": timestamp(run.at), "state": state}
 
@@ -255,7 +253,7 @@ def _is_seen(call: Call, known: KnownSchedule) -> bool:
 
 
 def _is_same(known: ScheduleDefinition, wanted: ScheduleDefinition) -> bool:
-    """Whether a schedule is what was asked for: a client asks again that has heard nothing."""
+    """Whether a schedule equals the requested one: a retry, after a lost response."""
     words = ("agent_id", "parts", "metadata", "overlap", "context_id", "note")
     is_same_time = known.recurrence.spec == wanted.recurrence.spec  # 90m is 1h30m
     return is_same_time and all(getattr(known, word) == getattr(wanted, word) for word in words)
@@ -266,14 +264,14 @@ def _unknown(name: str) -> NotFoundError:
 
 
 def _config_json(config: PushConfig) -> dict[str, JsonValue]:
-    """Return what may be shown of it: token and credentials are for the webhook."""
+    """Return the public fields of a config: token and credentials are for the webhook only."""
     scheme = {"authentication": {"scheme": config.scheme}} if config.has_authentication else {}
     return {"id": config.id, "url": config.url, **cast("dict[str, Any]", scheme)}
 
 
 @contextmanager
 def _translated() -> Generator[None]:
-    """Tell in A2A's terms what goes wrong with a schedule."""
+    """Translate errors of schedules into A2A errors."""
     try:
         yield
     except ScheduleAwayError as error:

@@ -155,7 +155,7 @@ class A2ARequest(Request):
         return b"".join(chunks)
 
     def _hold(self, size: int) -> bool:
-        """Reserve memory for a part of the body; False if there is none left. Small bodies are not counted."""
+        """Reserve memory for a part of the body; False if none is left. Small bodies are not counted."""
         more = max(0, size - SMALL_BODY) - self._holds
         if self._limits.held + more > BODIES_AT_ONCE * self._limits.max_bytes:
             return False

@@ -1,4 +1,4 @@
-"""Why a task does not go on by itself, and what an operator can do about it. Pure.
+"""Reasons for which a task is stuck, and an operator's options. Pure.
 
 These are the rules of docs/operation/when-a-task-is-stuck.md, in code.
 """
@@ -23,10 +23,10 @@ from everloop.workflows.contract.tasks import TaskProgress, TaskState
 Action = Literal["resume", "skip", "reset", "cancel"]
 
 UNTAKEN = timedelta(seconds=10)
-"""How long work may wait for a worker before we look whether there is one."""
+"""Time that work may wait for a worker before the queue is checked for workers."""
 
 SLOW = timedelta(minutes=1)
-"""How long a tool may run, and work wait behind other work, before we speak of it."""
+"""Time that a tool may run, or work may wait behind other work, before it is reported."""
 
 QueueKey = tuple[str, TaskQueueType.ValueType]
 """The name of a task queue, and its kind."""
@@ -38,17 +38,17 @@ _WORDS = {
     ToolPort.run_tool.__name__: ("a tool", "a tool fails, and is tried again"),
     AgentPort.prepare_task.__name__: ("plugins", "a plugin cannot list its tools"),
 }
-"""Of an activity, what a task waits for while it runs, and what it means that it fails."""
+"""Texts for an activity: while the task waits for it, and when it fails."""
 
 _TOOL = ToolPort.run_tool.__name__
 
 _BESIDE = NarratorPort.narrate.__name__
-"""Runs as long as the task does, which does not wait for it."""
+"""Runs as long as the task, which does not wait for it."""
 
 
 @dataclass(frozen=True)
 class Stuck:
-    """What keeps a task from going on, since when, and what helps. `call_id`: the call that `skip` ends."""
+    """Reason for which a task is stuck, its time, and the remedy. `call_id`: the call that `skip` ends."""
 
     why: str
     since: datetime
@@ -70,7 +70,7 @@ def calls_of(run: Inspection) -> tuple[PendingCall, ...]:
 
 
 def is_idle(run: Inspection) -> bool:
-    """Whether nothing is under way: the task waits for people, or for an operator."""
+    """Whether nothing runs: the task waits for people, or for an operator."""
     return not (calls_of(run) or run.children or run.step_due_at or run.is_stepping)
 
 
@@ -80,7 +80,7 @@ def is_broken(run: Inspection) -> bool:
 
 
 def queues_of(run: Inspection, now: datetime) -> set[QueueKey]:
-    """Return the queues in which something has waited for a while."""
+    """Return the queues in which work has waited for a while."""
     found = {(call.queue, ACTIVITY) for call in calls_of(run) if _is_untaken(call, now)}
     if run.step_due_at and now - run.step_due_at >= UNTAKEN:
         found.add((run.queue, WORKFLOW))
@@ -88,7 +88,7 @@ def queues_of(run: Inspection, now: datetime) -> set[QueueKey]:
 
 
 def waits_for(run: Inspection, state: TaskState, progress: TaskProgress | None = None) -> str | None:
-    """Return in a word or two what an open task waits for; None where nobody can tell."""
+    """Return a short phrase for the awaited thing of an open task; None if it is unknown."""
     if run.pause or (progress and progress.waits_for_resume):
         return "an operator"
     if state.is_interrupted:
@@ -103,12 +103,12 @@ def waits_for(run: Inspection, state: TaskState, progress: TaskProgress | None =
     return ", ".join(words) or None
 
 
-# Tasks that are open.
+# Open tasks.
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules look at. `changed_at`: its last status. `cause`: why the steps of a broken run fail."""
+    """Input of the rules. `changed_at`: time of the last status. `cause`: error of a broken run's steps."""
 
     run: Inspection
     queues: Mapping[QueueKey, QueueState]
@@ -119,7 +119,7 @@ class Facts:
 
 
 def diagnose(facts: Facts) -> Stuck | None:
-    """Return why an open task does not go on; None if it does, or waits for people, as it should."""
+    """Return the reason for which an open task is stuck; None if it runs, or waits for people."""
     found = next(filter(None, (rule(facts) for rule in _RULES)), None)
     progress = facts.progress
     if found and "skip" in found.actions and progress and len(progress.pending_calls) == 1:
@@ -209,13 +209,13 @@ _RULES: tuple[Callable[[Facts], Stuck | None], ...] = (
     _waits_for_resume,
     _slow,
 )
-"""The first that holds tells."""
+"""The first rule with a result decides."""
 
 
 def _unserved(
     facts: Facts, queue: str, kind: TaskQueueType.ValueType, since: datetime, build: str, *skip: Action
 ) -> Stuck | None:
-    """Tell of work in a queue that nobody takes."""
+    """Return the reason for work in a queue without workers."""
     state = facts.queues.get((queue, kind))
     if state is None:
         return None
@@ -251,16 +251,16 @@ def _seconds(time: timedelta) -> str:
     return f"{time.total_seconds():.0f} s"
 
 
-# Tasks that have ended.
+# Ended tasks.
 
 
 def diagnose_end(task_id: str, why: str, reason: str, at: datetime) -> Stuck | None:
-    """Return what can be done about a task that failed or was terminated; `reason` names the failure.
+    """Return the remedy for a task that failed or was terminated; `reason` names the failure.
 
-    None where nothing can: a limit ended it, where it would end again.
+    None without a remedy: a limit ended the task, and would end it again.
     """
     if reason in failures.LIMITS:
         return None
-    if is_child_task_id(task_id):  # the task above has read of it long since
+    if is_child_task_id(task_id):  # the task above has already received the failure
         return None
     return Stuck(why or "the task failed", at, ("reset",))

@@ -1,4 +1,4 @@
-"""The tasks of all owners, as operators see them: a page of Temporal's list, and a look at each task."""
+"""Tasks of all owners, for operators: a page of Temporal's list, and an inspection of each task."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -49,23 +49,23 @@ from everloop.workflows.contract.questions import Question
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskProgress, TaskState, TaskStatus
 
 AT_ONCE = 10
-"""Tasks that a process looks at at a time, for all who ask."""
+"""Tasks that a process inspects at a time, for all requests together."""
 
 MOST_LOOKED_AT = 500
-"""Tasks that are looked at for one page of those that are stuck; the next page goes on behind them."""
+"""Maximum tasks that are inspected for one page of stuck tasks. The next page continues after them."""
 
 RECENT = timedelta(days=1)
-"""How long a task that has failed stands among those that are stuck."""
+"""Time for which a failed task is listed among the stuck ones."""
 
 
 _FAILED = "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')"
 _ENDS = {TaskState.FAILED: _FAILED, TaskState.CANCELED: "ExecutionStatus = 'Canceled'"}
-"""How tasks are found that have ended so, whatever they last said of themselves."""
+"""Queries for ended tasks. They do not depend on the last published status."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which tasks are asked for; what is empty is any. `agents`: those that the caller is bound to."""
+    """Filter of tasks; an empty field matches all. `agents`: those that the caller is bound to."""
 
     state: TaskState | None = None
     agent: str = ""
@@ -74,7 +74,7 @@ class Wanted:
     agents: tuple[str, ...] = ()
 
     def query(self, now: datetime) -> str:
-        """Return it as Temporal's list is asked."""
+        """Return the filter as a query of Temporal's list."""
         wanted = [f"WorkflowType = '{names.WORKFLOW_TYPE}'", "ExecutionStatus != 'ContinuedAsNew'"]
         wanted += [f"{names.AGENT_ID.name} = {quoted(self.agent)}"] if self.agent else []
         wanted += [f"{names.OWNER.name} = {quoted(self.owner)}"] if self.owner else []
@@ -93,7 +93,7 @@ class Wanted:
 
 
 def state_query(state: TaskState) -> str:
-    """Return how tasks in a state are found. A run that was terminated keeps the state that it had."""
+    """Return the query for tasks in a state. A terminated run keeps its last state."""
     if found := _ENDS.get(state):
         return found
     closed = "ExecutionStatus = 'Completed'" if state.is_terminal else "CloseTime IS NULL"
@@ -101,10 +101,10 @@ def state_query(state: TaskState) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a query of Temporal's list holds it.
+    """Return a text as a literal of a Temporal query.
 
     Raises:
-        InvalidParamsError: it has what a query may read as something else.
+        InvalidParamsError: it has characters that a query may read as syntax.
     """
     if {"'", '"', "\\"} & set(text):
         raise InvalidParamsError("owner and agent cannot be searched for with quotes or a backslash in them")
@@ -113,7 +113,7 @@ def quoted(text: str) -> str:
 
 @dataclass(frozen=True)
 class Seen:
-    """A task as operators see it. `end`: how it ended, if it has."""
+    """Task for operators. `end`: its end, if it has ended."""
 
     run: Inspection
     title: str
@@ -146,14 +146,14 @@ class Seen:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """Those that are open, as the workflow tells, or else the last status."""
+        """The open questions, from the workflow, or else from the last status."""
         if self.progress:
             return self.progress.questions
         return self.status.questions if self.status else ()
 
     @property
     def changed_at(self) -> datetime:
-        """When it last said something of itself."""
+        """Time of the last status."""
         return self.run.run.close_time or (self.status.at if self.status else self.run.began_at)
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -176,7 +176,7 @@ class Seen:
 
 @dataclass
 class _Queues:
-    """The queues of one answer, each of which is looked at once."""
+    """Queues of one response, each of which is described once."""
 
     client: Client
     known: dict[QueueKey, "asyncio.Task[QueueState]"] = field(
@@ -190,10 +190,10 @@ class _Queues:
 
 
 async def look_at_queue(client: Client, name: str, kind: "TaskQueueType.ValueType") -> QueueState:
-    """Return how a task queue stands.
+    """Return the state of a task queue.
 
     Raises:
-        TemporalUnavailableError: Temporal does not tell.
+        TemporalUnavailableError: Temporal does not respond.
     """
     async with translate_temporal_errors():
         return await queue_state(client, name, kind, rpc_timeout=RPC_TIMEOUT)
@@ -201,7 +201,7 @@ async def look_at_queue(client: Client, name: str, kind: "TaskQueueType.ValueTyp
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """Finds tasks and looks at them; changes nothing."""
+    """Finds and inspects tasks; changes nothing."""
 
     client: Client
     agents: AgentRegistry
@@ -212,13 +212,13 @@ class Overview:
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def page(self, wanted: Wanted, page: Page) -> tuple[list[Seen], str]:
-        """Return the tasks on a page, newest first, those that are open before the others.
+        """Return the tasks on a page, newest first, open ones before ended ones.
 
-        Of those that are stuck, a page may have fewer than there are to come, even none.
+        A page of stuck tasks may be short or empty although more follow.
 
         Raises:
-            InvalidParamsError: the token is not one of ours.
-            TemporalUnavailableError: the list cannot be had.
+            InvalidParamsError: the token is malformed.
+            TemporalUnavailableError: the list is unavailable.
         """
         query, queues = wanted.query(self.clock()), _Queues(self.client)
         token = page.read_token(lambda text: unmarked(text, wanted), b"")
@@ -232,11 +232,11 @@ class Overview:
                 return found, page_token(marked(token, wanted)) if token else ""
 
     async def find(self, task_id: str) -> Seen:
-        """Return one task, with all that its workflow tells.
+        """Return one task, with the progress that its workflow reports.
 
         Raises:
-            TaskUnknownError: there is none.
-            TemporalUnavailableError, PayloadLostError, PayloadsUnavailableError: it cannot be looked at.
+            TaskUnknownError: it does not exist.
+            TemporalUnavailableError, PayloadLostError, PayloadsUnavailableError: it cannot be inspected.
         """
         return await self._look(task_id, _Queues(self.client), asks=True)
 
@@ -253,10 +253,10 @@ class Overview:
         return listed.executions, listed.next_page_token
 
     async def _row(self, row: WorkflowExecutionInfo, queues: _Queues) -> Seen | None:
-        """Look at a task of the list; None of a run that another one has followed, by a reset."""
+        """Inspect a task of the list; None for a run that a reset has replaced."""
         try:
             seen = await self._look(row.execution.workflow_id, queues)
-        except TaskUnknownError:  # its time was over meanwhile
+        except TaskUnknownError:  # its retention has ended since
             return None
         return seen if seen.run.run.run_id == row.execution.run_id else None
 
@@ -287,7 +287,7 @@ class Overview:
         return replace(seen, progress=facts.progress, stuck=diagnose(facts))
 
     async def _progress(self, run: Inspection, queues: _Queues) -> TaskProgress | None:
-        """Ask the workflow, if there is a worker to answer for it."""
+        """Query the workflow, if there is a worker to answer."""
         if run.pause or not (await queues.state((run.queue, WORKFLOW))).serving(self.clock(), run.build):
             return None
         try:
@@ -314,7 +314,7 @@ class Overview:
         return replace(seen, stuck=diagnose_end(seen.task_id, why, reason, end.at))
 
     def _title(self, run: Inspection) -> str:
-        """Return the beginning of what was asked, without the name of the agent before it."""
+        """Return the beginning of the task's first message, without the name of the agent before it."""
         agent_id = run.run.search_attributes.get(names.AGENT_ID, "")
         try:
             return run.summary.removeprefix(f"{self.agents.find(agent_id).name}: ")
@@ -322,7 +322,7 @@ class Overview:
             return run.summary
 
     async def counts(self, owner: str, agents: Iterable[str]) -> dict[str, JsonValue]:
-        """Return how many tasks there are in each state, as Temporal's list has them.
+        """Return the number of tasks in each state, from Temporal's list.
 
         Raises:
             TemporalUnavailableError: they cannot be counted.

@@ -1,15 +1,16 @@
-"""What operators need: the tasks of all owners, why some do not go on, and what helps; how the system fares.
+"""Addresses of operators: tasks of all owners, reasons for stuck ones with remedies, and the system's health.
 
     GET  /operator/tasks                  ?state= &agent= &owner= &stuck=true
-    GET  /operator/tasks/{id}             one, with all that its workflow tells
-    POST /operator/tasks/{id}/resume      let it go on: {}
+    GET  /operator/tasks/{id}             one, with the progress that its workflow reports
+    POST /operator/tasks/{id}/resume      resume it: {}
     POST /operator/tasks/{id}/skip        end a call: {"callId": "…", "note": "…"}
     POST /operator/tasks/{id}/reset       go back to before the failure: {"to": "lastGood"}
-    POST /operator/tasks/{id}/cancel      ask it to stop: {}
+    POST /operator/tasks/{id}/cancel      request its cancellation: {}
     POST /operator/tasks/{id}/approve     answer a question: {"questionId": "…", "approved": true, …}
     GET  /operator/system                 versions, queues, workers, health, counts
 
-They take the scope admin. Where callers prove nothing, each is the operator of what belongs to nobody.
+They require the scope admin. Without authentication, every caller is the operator of the anonymous
+owner's tasks.
 """
 
 import hashlib
@@ -40,7 +41,7 @@ from everloop.workflows.contract.questions import Approval, SkippedCall
 from everloop.workflows.contract.tasks import TaskState
 
 _NO_AGENT = "-"
-"""Stands for the agents of a caller who is bound to what is the id of none."""
+"""Placeholder for the agents of a caller who is bound to invalid ids only. It is not a valid id."""
 
 _log = structlog.get_logger()
 
@@ -78,21 +79,21 @@ class _ApproveBody(Body):
 
 @dataclass(frozen=True)
 class Operator:
-    """Serves it; every action may be repeated.
+    """Handlers of these addresses. Every action may be repeated.
 
-    Raises of all actions: ConflictError: it cannot help the task as it stands; the message says why.
-    UnavailableError: Temporal does not answer, so that nobody knows whether it was done.
+    Raises of all actions: ConflictError: it does not apply to the task in this state; the message says
+    why. UnavailableError: Temporal does not respond, so the outcome is unknown.
     """
 
     services: Services
     overview: Overview
 
     def authorize(self, caller: Caller) -> None:
-        """Refuse who is no operator."""
+        """Reject callers without the scope of operators."""
         if not self.services.is_open:
             require_scope(caller, ADMIN)
 
-    # Reading.
+    # Queries.
 
     async def list_tasks(self, call: Call) -> Response:
         """List the tasks of all owners."""
@@ -114,11 +115,11 @@ class Operator:
         return answer({"tasks": [each.to_json() for each in seen], "nextPageToken": token})
 
     async def show(self, call: Call) -> Response:
-        """Show one of them."""
+        """Show a task."""
         return answer({"task": (await self._find(call)).to_json()})
 
     async def show_system(self, call: Call) -> Response:
-        """Show how the system fares."""
+        """Show the state of the system."""
         owner = call.caller.owner if self.services.is_open else ""
         counts = await self.overview.counts(owner, _agents_of(call.caller))
         return answer({**await system.show_system(self.services), "tasks": counts})
@@ -127,7 +128,7 @@ class Operator:
         """Return the task of the address.
 
         Raises:
-            TaskUnknownError: there is none for this caller.
+            TaskUnknownError: it does not exist for this caller.
         """
         seen = await self.overview.find(call.id())
         is_foreign = self.services.is_open and seen.owner != call.caller.owner
@@ -135,10 +136,10 @@ class Operator:
             raise TaskUnknownError(call.id())
         return seen
 
-    # Acting.
+    # Actions.
 
     async def resume(self, call: Call) -> Response:
-        """Unpause a task or its calls, make calls again that failed, or end its wait for an operator."""
+        """Unpause a task or its calls, repeat failed calls, or end its wait for an operator."""
         await call.body(_NothingBody)
         return await self._act(call, "resume", self._let_go_on)
 
@@ -181,7 +182,7 @@ class Operator:
         return await self._act(call, "skip", skip)
 
     async def reset(self, call: Call) -> Response:
-        """Let a task that failed go on from before the failure."""
+        """Continue a failed task from before the failure."""
         await call.body(_ResetBody)
 
         async def reset(seen: Seen, sign: Signature) -> str:
@@ -194,13 +195,13 @@ class Operator:
                 )
             if not await Steering(self.services.client).reset(seen.task_id, seen.run.run.run_id, sign):
                 raise ConflictError("no worker ever took the task, so there is nothing to go back to")
-            self.services.reconciler.check_soon(seen.task_id)  # clients read of it at once
+            self.services.reconciler.check_soon(seen.task_id)  # clients see it at once
             return "the task goes on from before the failure; calls that ended well are not made again"
 
         return await self._act(call, "reset", reset)
 
     async def cancel(self, call: Call) -> Response:
-        """Ask a task to stop."""
+        """Request the cancellation of a task."""
         await call.body(_NothingBody)
 
         async def cancel(seen: Seen, sign: Signature) -> str:
@@ -216,7 +217,7 @@ class Operator:
         return await self._act(call, "cancel", cancel)
 
     async def approve(self, call: Call) -> Response:
-        """Answer an open question, in the place of whomever it asks."""
+        """Answer an open question, in place of its addressee."""
         body = await call.body(_ApproveBody)
 
         async def approve(seen: Seen, sign: Signature) -> str:
@@ -237,7 +238,7 @@ class Operator:
         return await self._act(call, "approve", approve)
 
     async def _act(self, call: Call, name: str, act: Act) -> Response:
-        """Do something to the task of the address, and write down who did it."""
+        """Run an action on the task of the address, and log its operator."""
         seen = await self._find(call)
         sign = Signature(name_of(call.caller), _request_id(call, name))
         about = {
@@ -259,10 +260,10 @@ class Operator:
         return answer({"task": (await self._find(call)).to_json(), "done": done})
 
     async def _signal(self, seen: Seen, name: str, given: Wire | None, sign: Signature) -> str:
-        """Send a signal, and return what the task says that it did.
+        """Send a signal, and return the task's report about it.
 
         Raises:
-            ConflictError: the task refuses it; its words.
+            ConflictError: the task rejects it; the message is the task's.
         """
         await Steering(self.services.client).signal(seen.task_id, name, given, sign)
         try:
@@ -281,7 +282,7 @@ def _require_open(seen: Seen) -> None:
 
 
 def _request_id(call: Call, name: str) -> str:
-    """Return what makes an action that is asked for again the same."""
+    """Return the id by which a retry of an action is recognized."""
     if not call.key:
         return str(uuid4())
     words = f"{call.caller.owner}\x1f{call.id()}\x1f{name}\x1f{call.key}"
@@ -298,7 +299,7 @@ def _state(text: str) -> TaskState | None:
 
 
 def _agents_of(caller: Caller) -> tuple[str, ...]:
-    """Return the agents that a caller is bound to; none: to no agent."""
+    """Return the agents that a caller is bound to; empty for an unbound caller."""
     if not is_bound_to_agents(caller):
         return ()
     named = (scope.removeprefix(AGENTS) for scope in caller.scopes or () if scope.startswith(AGENTS))

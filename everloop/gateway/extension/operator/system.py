@@ -1,6 +1,6 @@
-"""How the system fares: versions, queues with their workers and what waits in them, health.
+"""State of the system: versions, queues with their workers and backlog, health.
 
-A server that does not answer is a fact among others.
+A server that does not respond is reported like any other state.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ from everloop.version import __version__
 from everloop.workflows.contract import names
 
 _NO_BLOB = "health/none"
-"""The key of no blob: a store that says so answers."""
+"""Key without a blob: a store that reports it missing is available."""
 
 _OWN = "own"
-"""What a queue is that agents or tools name."""
+"""Kind of a queue that agents or tools name."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class _Queue:
 
 
 async def show_system(services: Services) -> dict[str, JsonValue]:
-    """Return all of it but for the tasks."""
+    """Return the complete state, without the tasks."""
     now = datetime.now(UTC)
     versions, health, queues, beats = await asyncio.gather(
         _versions(services), _health(services), _queues(services), _heartbeats(services)
@@ -146,7 +146,7 @@ class _Worker:
 
 
 def _workers(queues: Iterable[_Queue], beats: Iterable[Heartbeat], now: datetime) -> list[JsonValue]:
-    """Return the processes that poll these queues: by what Temporal hears of them, and by what they say."""
+    """Return the processes that poll these queues, from Temporal's pollers and from their heartbeats."""
     found, known = dict[str, _Worker](), {queue.name for queue in queues}
 
     def note(identity: str, queue: str, at: datetime, build: str) -> None:
@@ -165,7 +165,7 @@ def _workers(queues: Iterable[_Queue], beats: Iterable[Heartbeat], now: datetime
 
 
 def _served(queues: Sequence[_Queue], now: datetime, *, is_split: bool) -> JsonValue:
-    """Say whether there is a worker for each kind of work that waits in a queue of its own."""
+    """Return whether each kind of work with its own queue has a worker."""
     unused = () if is_split else (names.MODEL_QUEUE, names.TOOLS_QUEUE)
     missing = [queue.name for queue in queues if queue.kind not in unused and not queue.workers(now)]
     told = f"no worker takes work from {', '.join(missing)}; start one" if missing else ""
