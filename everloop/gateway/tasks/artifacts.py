@@ -1,4 +1,4 @@
-"""What is known of artifacts, as JSON for clients. Pure."""
+"""Metadata of artifacts as JSON for clients. Pure."""
 
 from pydantic import JsonValue
 
@@ -9,7 +9,7 @@ from everloop.workflows.contract.artifacts import ArtifactPart, StoredArtifact
 def artifact_json(
     artifact: StoredArtifact, context_id: str, public_url: str, *, operations: bool
 ) -> dict[str, JsonValue]:
-    """Return an artifact without its content; `context_id` is the client's. Names are written as in A2A."""
+    """Return an artifact without its content; `context_id` is the client's. Names are those of A2A."""
     known: dict[str, JsonValue] = {
         "artifactId": artifact.artifact_id,
         "contextId": context_id,

@@ -1,7 +1,7 @@
 """One reader of event streams per process, which serves every subscriber.
 
-A subscriber that is too slow, or that starts before where the reader stands, reads the stream by itself
-until it has caught up; nobody else waits for it.
+A slow subscriber, or one that starts before the reader's position, reads the stream separately until it
+has caught up. No other subscriber waits for it.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ READ_WAIT = 5.0
 """Seconds that one read waits for events."""
 
 RETRY_DELAY = 0.5
-"""Seconds until the store is asked again after it failed."""
+"""Seconds until the next read after a failure of the store."""
 
 PAGE = 50
-"""How many events a subscriber that has to catch up holds at a time: they are its own, not shared."""
+"""Events that a subscriber holds at a time while it catches up: they are not shared."""
 
 _log = structlog.get_logger()
 
@@ -35,11 +35,11 @@ OnIdle = Callable[[], object]
 
 
 class Subscription:
-    """The events of one task, in order, from a position on; iterating ends when the stream is lost or closed.
+    """Events of one task, in order, after a position. Iterating ends when the stream is lost or closed.
 
-    A stream is lost when it no longer holds the event at our position: Redis was emptied, or the stream
-    was trimmed past us; or when Redis has lost events before the next one. Whoever iterates then needs a new
-    snapshot.
+    A stream is lost when it no longer holds the event at our position (Redis was emptied, or the stream
+    was trimmed past us), or when Redis has lost events before the next one. The subscriber then needs a
+    new snapshot.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class Subscription:
 
     @property
     def waiting(self) -> int:
-        """How many events wait to be taken."""
+        """Number of queued events."""
         return len(self._queue)
 
     def offer(self, event: StreamedEvent) -> None:
-        """Take an event from the reader; without room for it, fall behind."""
+        """Queue an event from the reader; with a full queue, fall behind."""
         if self._behind:
             return
         if len(self._queue) >= self._fanout.queue_limit:
@@ -71,18 +71,18 @@ class Subscription:
         self._news.set()
 
     def fall_behind(self) -> None:
-        """From here on read the stream without the reader's help; what waits now is read again then."""
+        """Stop queueing, and read the stream directly from here on. Queued events are read again then."""
         self._queue.clear()
         self._behind = True
         self._news.set()
 
     def close(self) -> None:
-        """Let the iteration end."""
+        """End the iteration."""
         self._ended = True
         self._news.set()
 
     def lose(self) -> None:
-        """Let the iteration end because what follows would mislead without a new snapshot."""
+        """End the iteration, because later events would mislead without a new snapshot."""
         self.is_lost = True
         self.close()
 
@@ -103,8 +103,8 @@ class Subscription:
         raise StopAsyncIteration
 
     async def _catch_up(self) -> None:
-        """Read one page of the stream; an empty page means that the reader's events follow without a gap."""
-        # Before the read, so that what the reader offers meanwhile is kept: it is at or after the page's end.
+        """Read one page of the stream. After an empty page the reader's events follow without a gap."""
+        # Before the read, so that the reader's events are queued meanwhile: none is before the page's end.
         self._behind = False
         try:
             page = await self._fanout.views.read({self._task_id: self._position}, wait=0, limit=PAGE)
@@ -140,7 +140,7 @@ class Subscription:
 
 @dataclass
 class _Topic:
-    """A task that somebody listens to, and how far the reader has read its stream."""
+    """A task with subscribers, and the reader's position in its stream."""
 
     position: str
     subscriptions: set[Subscription] = field(default_factory=set[Subscription])
@@ -150,8 +150,8 @@ class _Topic:
 class EventFanout:
     """Reads the streams of all subscribed tasks at once.
 
-    A subscriber may have `queue_limit` events waiting before it has to catch up by itself. After
-    `idle_check` seconds without an event it makes sure that its stream still exists.
+    A subscriber has a queue of `queue_limit` events before it has to catch up by reading the stream.
+    After `idle_check` seconds without an event it checks that its stream still exists.
     """
 
     def __init__(self, views: TaskViews, *, queue_limit: int = 1000, idle_check: float = 15.0) -> None:
@@ -163,16 +163,16 @@ class EventFanout:
 
     @property
     def subscribed_tasks(self) -> int:
-        """How many tasks have subscribers."""
+        """Number of tasks with subscribers."""
         return len(self._topics)
 
     @property
     def waiting_events(self) -> int:
-        """How many events wait for subscribers to take them, those of each one counted."""
+        """Number of queued events of all subscribers together."""
         return sum(one.waiting for topic in self._topics.values() for one in topic.subscriptions)
 
     async def run(self) -> None:
-        """Read until cancelled; after a failure of the store go on from the same positions."""
+        """Read until cancelled. After a failure of the store, continue from the same positions."""
         failing = False
         while True:
             try:
@@ -193,7 +193,7 @@ class EventFanout:
     ) -> AsyncGenerator[Subscription]:
         """Yield a subscription to all events of a task after a position.
 
-        `on_idle` is called whenever no event came for the time of the idle check.
+        `on_idle` is called after each idle check's time without an event.
         """
         topic = self._topics.get(task_id)
         is_new = topic is None
@@ -216,7 +216,7 @@ class EventFanout:
                 del self._topics[task_id]
 
     def close(self) -> None:
-        """End every subscription, also those to come: the process is about to stop."""
+        """End every subscription, also later ones: the process is about to stop."""
         self.is_closed = True
         for topic in self._topics.values():
             for subscription in topic.subscriptions:
@@ -227,17 +227,17 @@ class EventFanout:
         positions = {task_id: topic.position for task_id, topic in topics.items()}
         for event in await self.views.read(positions, wait=READ_WAIT):
             topic = topics[event.task_id]
-            # A topic that was dropped and made anew while we read may stand before what we read.
+            # A topic that was replaced during the read may be at an earlier position than the read.
             if topic is self._topics.get(event.task_id):
                 topic.position = event.position
                 _record_lag(event, topic)
                 for subscription in topic.subscriptions:
                     subscription.offer(event)
-        await asyncio.sleep(0)  # who has what it waited for leaves, and its stream need not be read any more
+        await asyncio.sleep(0)  # finished subscribers leave first; their streams are not read again
 
 
 def _record_lag(event: StreamedEvent, topic: _Topic) -> None:
-    """Record how late an event is, unless it was written before anybody here listened; clocks may differ."""
+    """Record the delay of an event, unless it was written before the subscription; clocks may differ."""
     written_at = position_order(event.position)[0] / 1000
     if written_at >= topic.opened_at:
         stream_lag.record(max(0.0, time.time() - written_at))

@@ -1,6 +1,6 @@
-"""What happened in tasks, from the beginning, as Temporal's history has it: over continued runs and resets.
+"""Events of tasks from the beginning, from Temporal's history: across continued runs and resets.
 
-Nothing is kept here, and of a history no more is held than a page of events and what is open.
+Nothing is stored here. Of a history only a page of events and the open calls are in memory.
 """
 
 import re
@@ -31,15 +31,15 @@ from everloop.workflows.contract import names
 from everloop.workflows.contract.events import Narrated
 
 _LAST = 9_999_999_999_999_999_999
-"""More than any number that entries of one millisecond have in a stream."""
+"""Greater than any sequence number of stream entries within one millisecond."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 MAX_RUNS = 1000
-"""Of a task that goes on and on: the newest ones."""
+"""Maximum runs of a task that continues as new: the newest ones."""
 
 MAX_PAGE_BYTES = 4_000_000
-"""About so much a page of events has at most, as JSON; one event may be larger."""
+"""Approximate maximum bytes of a page of events, as JSON. A single event may be larger."""
 
 _ID = re.compile(
     r"([0-9a-f]{8})-(\d{1,9})-(\d{1,9})-(\d{1,9})-(\d{1,9})-(\d{1,15})(?:-(\d{1,19}))?", re.ASCII
@@ -48,11 +48,11 @@ _ID = re.compile(
 
 @dataclass(frozen=True)
 class EventPosition:
-    """Where an event of a task stands, which is its id.
+    """Position of an event of a task, which is its id.
 
-    The `index`th thing that the event `number` tells of a run, which is named by the beginning of its id.
-    `version`, of the last status before it, and `iteration` are what a reader has to know.
-    `at`: the milliseconds at which it was written; of a narration behind it, its place in the stream.
+    Item `index` of the history event `number` of a run, which is named by the beginning of its id.
+    `version`, of the last status before it, and `iteration` are the state that a reader needs. `at`:
+    the milliseconds at which it was written; of a narration after it, its position in the stream.
     """
 
     run: str = ""
@@ -64,10 +64,10 @@ class EventPosition:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read an id; an empty one is the beginning.
+        """Parse an id; an empty one is the beginning.
 
         Raises:
-            InvalidParamsError: it is none of ours.
+            InvalidParamsError: it is malformed.
         """
         if not text:
             return cls()
@@ -84,13 +84,13 @@ class EventPosition:
 
     @property
     def stream_position(self) -> str:
-        """Behind which the narrations stand that come after it."""
+        """Position in the stream after which its narrations follow."""
         return self.at if "-" in self.at else f"{self.at}-{_LAST}"
 
 
 @dataclass(frozen=True)
 class PastEvent:
-    """Something that happened, and where it stands."""
+    """Event of a task, with its position."""
 
     place: EventPosition
     item: Item
@@ -110,19 +110,19 @@ class PastEvent:
 
 
 class Histories:
-    """Tells what happened in tasks; whoever asks is to be allowed to see them."""
+    """Reads the events of tasks. Callers must check access first."""
 
     def __init__(self, client: Client, views: TaskViews) -> None:
         self._client = client
         self._views = views
 
     async def page(self, task: TaskUrl, after: EventPosition, size: int) -> tuple[Sequence[PastEvent], bool]:
-        """Return what happened behind a place, at most `size` and the narrations between; is there more?
+        """Return up to `size` events after a position, with the narrations between, and whether more follow.
 
         Raises:
             TaskUnknownError: Temporal no longer has the history of the task.
             TemporalUnavailableError, PayloadLostError, PayloadsUnavailableError: it cannot be read now.
-            InvalidParamsError: the run of that place is gone, or was reset.
+            InvalidParamsError: the run of the position was deleted or reset.
         """
         events, room, has_more = list[PastEvent](), MAX_PAGE_BYTES, False
         async with aclosing(self.events(task, after)) as past:
@@ -135,10 +135,10 @@ class Histories:
         return await self._narrated(task.task_id, after, events, is_end=not has_more), has_more
 
     async def events(self, task: TaskUrl, after: EventPosition | None = None) -> AsyncGenerator[PastEvent]:
-        """Yield what happened behind a place, but for narrations.
+        """Yield the events after a position, without narrations.
 
         Raises:
-            as `page` does.
+            the errors of `page`.
         """
         after, converter = after or EventPosition(), self._client.data_converter
         reader = HistoryReader(converter, task, version=after.version, iteration=after.iteration)
@@ -156,9 +156,9 @@ class Histories:
                         )
 
     async def _runs(self, task_id: str) -> list[str]:
-        """Return the runs that the newest one continues, and itself, the first one first.
+        """Return the newest run and those that it continues, the first one first.
 
-        Those are left out that Temporal no longer has: each is kept for a while after its own end.
+        Runs that Temporal has deleted are left out: each is retained for a while after its own end.
         """
         async with translate_temporal_errors(), translate_not_found(task_id):
             newest = await describe(self._client, task_id)
@@ -181,7 +181,7 @@ class Histories:
     async def _narrated(
         self, task_id: str, after: EventPosition, events: Sequence[PastEvent], *, is_end: bool
     ) -> list[PastEvent]:
-        """Put in what the narrator said meanwhile, as long as the stream of the task holds it."""
+        """Insert the narrations, as long as the stream of the task has them."""
         last = None if is_end else events[-1].written_at
         narrations = [each async for each in self._narrations(task_id, after.stream_position, last)]
         merged, before = list[PastEvent](), PastEvent(after, Item("", _EPOCH, {}))
@@ -195,7 +195,7 @@ class Histories:
     async def _narrations(
         self, task_id: str, position: str, last: int | None
     ) -> AsyncGenerator[tuple[str, str]]:
-        """Yield position and text of each behind a position, up to that millisecond."""
+        """Yield position and text of each narration after a position, up to that millisecond."""
         while page := await self._views.read({task_id: position}, wait=0):
             for streamed in page:
                 position = streamed.position
@@ -206,7 +206,7 @@ class Histories:
 
 
 def _from(after: EventPosition, runs: list[str]) -> list[str]:
-    """Return the runs from that of a place on."""
+    """Return the runs from that of a position on."""
     places = [run_id[:8] for run_id in runs]
     if after.run and after.run not in places:
         raise InvalidParamsError(
@@ -217,7 +217,7 @@ def _from(after: EventPosition, runs: list[str]) -> list[str]:
 
 
 def _narration(before: PastEvent, position: str, text: str) -> PastEvent:
-    """Return what was said. Its place is behind an event of the history, at a position of the stream."""
+    """Return a narration as an event. Its position is that of the event before, plus one in the stream."""
     at = datetime.fromtimestamp(position_order(position)[0] / 1000, UTC)
     place = replace(before.place, at=position)
     return PastEvent(place, Item("narration", at, {"text": text}))

@@ -1,4 +1,4 @@
-"""Reads off Temporal's history what happened in a task."""
+"""Translation of Temporal's history into the events of a task."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -53,12 +53,12 @@ AGENT_CALL = AgentPort.load_agent.__name__
 PUBLISHED = PublishPort.publish.__name__
 
 _QUICK = "core_local_activity"
-"""The marker that the SDK writes of a local activity."""
+"""Marker that the SDK writes for a local activity."""
 
 _OPERATORS_SIGNALS = ("approve", "skip_call", "resume", "note")
 
 _GIVEN = {"call_id": "callId", "approved": "approved", "note": "note"}
-"""What is told of the input of a signal, if it is there."""
+"""Published fields of a signal's input, if present."""
 
 _ACTIVITY = "activity_task_"
 _ACTIVITY_ENDS = frozenset({"completed", "failed", "timed_out", "canceled"})
@@ -73,9 +73,9 @@ _CHILD_ENDS = {
 
 
 class HistoryReader:
-    """Reads the events of a task's runs, in order, and keeps of them what later ones refer to.
+    """Reads the events of a task's runs, in order, and stores the data that later ones refer to.
 
-    `version` is that of the last status that was told, `iteration` the one that runs.
+    `version` is that of the last published status, `iteration` the current one.
     """
 
     def __init__(self, converter: DataConverter, url: TaskUrl, *, version: int, iteration: int) -> None:
@@ -104,10 +104,10 @@ class HistoryReader:
         }
 
     async def read(self, event: HistoryEvent, *, told: bool = False) -> list[Item]:
-        """Return what an event tells; nothing of one that clients have been `told` of.
+        """Return the items of an event; empty if clients have been `told` of it.
 
         Raises:
-            ApplicationError, BlobsUnavailableError: a payload cannot be had.
+            ApplicationError, BlobsUnavailableError: a payload is unavailable.
         """
         kind, at = _kind(event), event.event_time.ToDatetime(UTC)
         if kind == "workflow_execution_started":
@@ -156,7 +156,7 @@ class HistoryReader:
             return await self._child_ended(event, at)
         return _NOTHING
 
-    # The task itself.
+    # Events of the task.
 
     async def _started(self, event: HistoryEvent, at: datetime) -> _Items:
         started = event.workflow_execution_started_event_attributes
@@ -187,7 +187,7 @@ class HistoryReader:
         return (Item("status", at, data),)
 
     async def _reset(self, event: HistoryEvent, at: datetime) -> _Items:
-        """Tell where an operator's Reset began this run; what the run before it did behind that is undone."""
+        """Return the reset by which an operator began this run. It undoes the end of the run before."""
         failed = event.workflow_task_failed_event_attributes
         if failed.cause != WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
             return _NOTHING
@@ -196,11 +196,11 @@ class HistoryReader:
         data: Data = {"isReset": True, **({"by": by} if by else {"reason": reason})}
         return (Item("status", at, data),)
 
-    # What people say.
+    # Messages and signals.
 
     async def _update_accepted(self, event: HistoryEvent, at: datetime) -> _Items:
         request = event.workflow_execution_update_accepted_event_attributes.accepted_request
-        if not request.input.name:  # of one that came again after a reset
+        if not request.input.name:  # for a retry after a reset
             request = self._updates.get(request.meta.update_id, request)
         given = request.input.args.payloads
         if request.input.name == "add_message":
@@ -224,7 +224,7 @@ class HistoryReader:
             return _NOTHING
         data: Data = {"role": "operator", "signal": sent.signal_name, **_signed(sent.identity)}
         given = await self._converter.decode(list(sent.input.payloads)[:1])
-        if given and isinstance(given[0], dict):  # people type it, so it may be anything
+        if given and isinstance(given[0], dict):  # people type it, so it may be any value
             told = cast("dict[str, JsonValue]", given[0])
             data |= {word: told[name] for name, word in _GIVEN.items() if name in told}
         return (Item("message", at, data),)
@@ -248,7 +248,7 @@ class HistoryReader:
         return _NOTHING
 
     def _statuses(self, events: Iterable[TaskEvent]) -> Iterator[Item]:
-        """Yield the statuses that no call before has carried."""
+        """Yield the statuses that no earlier call has carried."""
         for each in events:
             if isinstance(each, StatusChanged) and each.version > self.version:
                 self.version = each.version
@@ -288,16 +288,16 @@ class HistoryReader:
             return _NOTHING if isinstance(reply, Question) else self._result(reply, at, times)
         if name == STORED_RESULT:
             stored = (await self._first(given, StoreResultInput)).result
-            began = self._agents_called.pop(stored.call_id, None)  # this one only stores its answer
+            began = self._agents_called.pop(stored.call_id, None)  # this call only stores the answer
             return self._result(stored, at, {**times, **({"startedAt": timestamp(began)} if began else {})})
         if name == AGENT_CALL:
             return await self._agent_loaded(given, result, at)
         return _NOTHING
 
     async def _marker(self, event: HistoryEvent, at: datetime) -> _Items:
-        """Tell of a quick call, of which history has the result alone; the reply before says what it asked.
+        """Return a quick call, of which the history has the result only. The reply before has its arguments.
 
-        Its own times are those of the worker, which may differ from the server's.
+        Its own times are those of the worker's clock, which may differ from the server's.
         """
         marker = event.marker_recorded_event_attributes
         result = marker.details["result"].payloads if "result" in marker.details else ()
@@ -319,7 +319,7 @@ class HistoryReader:
         return (*calls, *self._result(reply, ended, times))
 
     async def _last_calls(self) -> tuple[ToolCall, ...]:
-        """Return what the last reply asks for."""
+        """Return the calls of the last reply."""
         return (await self._first(self._reply, AssistantMessage)).tool_calls if self._reply else ()
 
     def _result(self, result: ToolMessage, at: datetime, times: Data) -> Iterator[Item]:
@@ -353,7 +353,7 @@ class HistoryReader:
     async def _agent_loaded(
         self, given: Iterable[Payload], result: Iterable[Payload], at: datetime
     ) -> _Items:
-        """Tell of a handover; a sub-agent is told of when its task begins."""
+        """Return a handover. A sub-agent is reported at the start of its task."""
         load, loaded = await self._first(given, LoadAgentInput), await self._first(result, LoadedAgent)
         if loaded.question or loaded.refused or load.child != self._url.task_id:
             return _NOTHING
@@ -363,7 +363,7 @@ class HistoryReader:
     # Payloads.
 
     async def _failure(self, event: HistoryEvent) -> Data:
-        """Return how an activity ended that did not complete."""
+        """Return the failure of an activity."""
         if _kind(event) == "activity_task_canceled":
             return {"error": "canceled"}
         error = await self._converter.decode_failure(_attributes(event).failure)
@@ -372,7 +372,7 @@ class HistoryReader:
         return {"error": told, "reason": named or type(error).__name__}
 
     async def _tool_reply(self, result: Iterable[Payload]) -> ToolMessage | Question:
-        # The annotation is of a type; the converter takes any that pydantic can read.
+        # The annotation is of a type; the converter accepts any that pydantic can read.
         return await self._first(result, cast("type[ToolMessage | Question]", ToolReply))
 
     async def _first(self, payloads: Iterable[Payload], kind: type[T]) -> T:
@@ -381,7 +381,7 @@ class HistoryReader:
 
 
 def _signed(identity: str) -> Data:
-    """Return which operator it was, of what is done by way of a gateway."""
+    """Return the operator of an action through a gateway."""
     by = signer_of(identity)
     return {"by": by} if by else {}
 
@@ -399,7 +399,7 @@ def _attributes(event: HistoryEvent) -> Any:  # noqa: ANN401 -- of the four ends
 
 
 def _moment(time: Mapping[str, int] | None) -> datetime | None:
-    """Read a time as the SDK writes it into markers."""
+    """Parse a time in the SDK's format of markers."""
     if not time:
         return None
     return datetime.fromtimestamp(time["seconds"], UTC).replace(microsecond=time["nanos"] // 1000)

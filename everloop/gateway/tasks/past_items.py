@@ -1,6 +1,6 @@
-"""What happened in a task, thing by thing, as JSON for clients. Pure.
+"""Items of a task's history, as JSON for clients. Pure.
 
-The types and what each says are listed in docs/protocol/extension.md.
+Their types and fields are listed in docs/protocol/extension.md.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ Data = dict[str, JsonValue]
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that happened."""
+    """One item of a task's history."""
 
     type: str
     at: datetime
@@ -30,7 +30,7 @@ class Item:
 
 
 def created(task: TaskInput, url: TaskUrl) -> Iterator[Item]:
-    """Yield how a task began: which agent, from whose past if it is a fork, and with what."""
+    """Yield the start of a task: its agent, its origin if it is a fork, and its input."""
     data: Data = {"agentId": task.agent.id, "contextId": task.context_id, **_definition(task.agent)}
     if task.fork:
         data[FORK] = {"taskId": task.fork.task_id, "iteration": task.fork.iteration}
@@ -41,7 +41,7 @@ def created(task: TaskInput, url: TaskUrl) -> Iterator[Item]:
 
 
 def _definition(agent: AgentSpec) -> Data:
-    """Return what the task has pinned of its agent that tells people what it may do."""
+    """Return the public fields of the agent that the task has pinned."""
     limits = {
         "iterations": agent.max_iterations,
         "tokens": agent.max_tokens,
@@ -56,12 +56,12 @@ def _definition(agent: AgentSpec) -> Data:
 
 
 def message_data(message: Message, url: TaskUrl) -> Data:
-    """Return a message as A2A writes it."""
+    """Return a message in the form of A2A."""
     return {"role": message.role, "message": MessageToDict(to_message(message, url))}
 
 
 def status(changed: StatusChanged, url: TaskUrl) -> Item:
-    """Return a status, without what was received with it, which is told where it arrived."""
+    """Return a status, without the message received with it, which is a separate item."""
     data: Data = {"state": changed.state.value, **changed.metadata}
     if changed.message:
         reason = changed.message.metadata.get(REASON)
@@ -75,13 +75,13 @@ def status(changed: StatusChanged, url: TaskUrl) -> Item:
 
 
 def model_call(call: CallModelInput | CompactContextInput, at: datetime) -> Item:
-    """Return that the model is asked; the reply gets the `position` in the transcript."""
+    """Return the start of a model call; the reply gets the `position` in the transcript."""
     purpose = "summary" if isinstance(call, CompactContextInput) else "reply"
     return Item("modelCall", at, {"model": call.model, "purpose": purpose, "position": call.length})
 
 
 def reply_data(reply: AssistantMessage | SummaryMessage) -> Data:
-    """Return a reply of the model, without what is for its provider alone."""
+    """Return a reply of the model, without the fields for its provider."""
     if isinstance(reply, SummaryMessage):
         return {"summary": reply.text, "usage": reply.usage.to_metadata()}
     calls: list[JsonValue] = [
@@ -104,7 +104,7 @@ def reply_data(reply: AssistantMessage | SummaryMessage) -> Data:
 
 
 def tool_call(run: ToolCallInput, at: datetime) -> Item:
-    """Return that a tool is called; `answers` are those for which the call comes again."""
+    """Return the start of a tool call; `answers` are those for which the call is repeated."""
     data: Data = {"callId": run.call.id, "name": run.call.name, "arguments": run.call.arguments}
     if run.answers:
         data["answers"] = [
@@ -114,7 +114,7 @@ def tool_call(run: ToolCallInput, at: datetime) -> Item:
 
 
 def tool_result(result: ToolMessage, at: datetime, times: Data, url: TaskUrl) -> Iterator[Item]:
-    """Yield what a call came to, and the artifacts that it wrote."""
+    """Yield the result of a call, and the artifacts that it wrote."""
     yield Item("toolResult", at, {**result_data(result, url), **times})
     if result.outcome == "ok":
         for artifact_id in result.artifacts:
@@ -122,7 +122,7 @@ def tool_result(result: ToolMessage, at: datetime, times: Data, url: TaskUrl) ->
 
 
 def result_data(result: ToolMessage, url: TaskUrl) -> Data:
-    """Return the result as the model reads it; of a longer one, how large the whole is, and where it is."""
+    """Return the result as the model reads it; of a truncated one also the complete size and its address."""
     data: Data = {
         "callId": result.call_id,
         "name": result.name,

@@ -1,4 +1,4 @@
-"""Repairs views that differ from Temporal: unpublished ends, runs that were reset, lost statuses."""
+"""Repairs views that differ from Temporal: unpublished ends, reset runs, lost statuses."""
 
 import asyncio
 import time
@@ -36,16 +36,16 @@ from everloop.workflows.contract.messages import AgentMessage, TextPart
 from everloop.workflows.contract.names import child_task_id, context_key
 from everloop.workflows.contract.tasks import TaskState, TaskView
 
-# Artifacts that a task left unfinished when it ended behind its workflow's back.
+# Artifacts that a task left unfinished when its workflow was ended from outside.
 
 _log = structlog.get_logger()
 
 
 async def fail_unfinished(view: TaskView, artifacts: Artifacts) -> None:
-    """Fail what a task, or a sub-agent of it, is still building; repeating it changes nothing.
+    """Fail the unfinished artifacts of a task and its sub-agents. Repeating it changes nothing.
 
-    Its subscribers learn it from the status that ends the task. Where the store does not answer, the
-    artifacts stay as they are until their time to live is over: the end of the task does not wait for it.
+    Subscribers are notified by the status that ends the task. If the store is unavailable, the
+    artifacts stay unfinished until they expire: the end of the task does not wait for them.
     """
     try:
         for artifact in await artifacts.list_artifacts(context_key(view.owner, view.context_id)):
@@ -64,7 +64,7 @@ def _is_of(artifact: StoredArtifact, task_id: str) -> bool:
 
 
 async def restore_view(view: TaskView, views: TaskViews, artifacts: Artifacts) -> bool:
-    """Bring back a view that its workflow answered, with its artifacts; return whether clients see the task.
+    """Restore a view from its workflow, with its artifacts; return whether clients see the task.
 
     Raises:
         PayloadsUnavailableError: the content of an artifact cannot be read now.
@@ -80,28 +80,28 @@ async def restore_view(view: TaskView, views: TaskViews, artifacts: Artifacts) -
 
 
 LAST_STEP = 1_000_000_000
-"""Behind every passing status that an activity may have published under the same version."""
+"""Sorts after every passing status that an activity may have published under the same version."""
 
 UNTAKEN = 1
-"""The version of the status with which a task begins to work. One that is canceled before still publishes it,
-with its end, when a worker comes; it is old news then, as nothing may follow an end."""
+"""The version of a task's first working status. A task that is canceled before still publishes it, with
+its end, when a worker starts. Clients ignore it, as no status may follow an end."""
 
 CHECK_PAUSE = 15.0
-"""Seconds of silence after which we ask what became of a task, and until we ask again."""
+"""Seconds without an event after which a task is checked, and between its checks."""
 
 LOOK_WAIT = 0.5
-"""Seconds that we wait to hear whether a task that has ended was reset; then it counts as ended."""
+"""Seconds to check whether an ended task was reset. After a timeout it counts as ended."""
 
 MAX_CHECKS = 10_000
-"""How many tasks a process remembers to have asked about."""
+"""Maximum checked tasks that a process remembers."""
 
 CHECKS_AT_ONCE = 20
 
 
 class Reconciler:
-    """Puts such a view right, so that nobody waits for what will not come.
+    """Repairs such views, so that no client waits for an event that was lost.
 
-    `pause` is in seconds: what is silent for so long is checked, at most once in that time.
+    `pause` is in seconds: a task without events for so long is checked, at most once in that time.
     """
 
     def __init__(self, stores: Stores, tasks: Tasks, runs: Runs, *, pause: float = CHECK_PAUSE) -> None:
@@ -117,24 +117,24 @@ class Reconciler:
         self._slots = asyncio.Semaphore(CHECKS_AT_ONCE)
 
     async def reconcile(self, task_id: str) -> bool:
-        """Put the view of a task right if Temporal tells another story; return whether the task has ended.
+        """Update the view of a task if it differs from Temporal; return whether the task has ended.
 
-        The one rule for whatever came between a workflow and its view: an end that it did not publish, a run
-        that an operator made by Reset, a status that Redis has lost. Repeating it changes nothing.
+        One rule for all differences: an end that the workflow did not publish, a run that an operator
+        made by Reset, a status that Redis has lost. Repeating it changes nothing.
 
         Raises:
-            UnavailableError: nobody can tell, or only the workflow can, and no worker answers for it.
+            UnavailableError: Temporal does not respond, or the workflow has to, and it has no worker.
         """
         looked_at = datetime.now(UTC)
         return await self._act_on(task_id, await self._runs.state(task_id), looked_at)
 
     async def reconcile_ended(self, task_id: str) -> None:
-        """Do as `reconcile` for a task that has ended and that somebody is about to be refused.
+        """Reconcile an ended task before a request for it is rejected.
 
-        An operator may have reset it. Where Temporal does not answer soon, the view is right.
+        An operator may have reset it. If Temporal does not respond soon, the view counts.
 
         Raises:
-            UnavailableError: it was reset, and no worker answers for it.
+            UnavailableError: it was reset, and has no worker to answer.
         """
         looked_at = datetime.now(UTC)
         try:
@@ -145,24 +145,24 @@ class Reconciler:
         await self._act_on(task_id, run, looked_at)
 
     def is_due(self, silent_since: float) -> bool:
-        """Whether a task was last heard of so long ago, in seconds since the epoch, that we ask about it."""
+        """Whether the last event is old enough for a check. The time is in seconds since the epoch."""
         return time.time() - silent_since >= self._pause
 
     def note_reading(self, task_id: str) -> None:
-        """Note that somebody has read an open task that is silent: the next sweep looks at it."""
+        """Record that an open, silent task was read, for the next sweep."""
         if len(self._read) < MAX_CHECKS:
             self._read[task_id] = None
 
     def take_readings(self) -> list[str]:
-        """Return the tasks that were noted, once."""
+        """Return the recorded tasks, and clear the record."""
         taken, self._read = list(self._read), {}
         return taken
 
     def check_soon(self, task_id: str) -> "asyncio.Task[None] | None":
-        """Ask what became of a task, once for all who want to know it now.
+        """Check a task, once for all concurrent requests.
 
-        Returns the check while it runs: when it is done, the view tells. None if somebody asked a short time
-        ago, so that there is nothing new. What goes wrong is left to the next check.
+        Returns the running check: when it is done, the view is current. None after a recent check.
+        Errors are left to the next check.
         """
         now = asyncio.get_running_loop().time()
         self._forget_old_checks(now)
@@ -172,12 +172,12 @@ class Reconciler:
         return None if check[1].done() else check[1]
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Cancel all checks."""
         for _, check in list(self._checks.values()):
             await cancel(check)
 
     def _forget_old_checks(self, now: float) -> None:
-        """Drop checks from the oldest on; one that runs is kept, with all after it."""
+        """Drop checks, the oldest first, up to the first one that still runs."""
         while self._checks:
             task_id, (started, oldest) = next(iter(self._checks.items()))
             is_recent = now - started < self._pause and len(self._checks) < MAX_CHECKS
@@ -191,7 +191,7 @@ class Reconciler:
                 await self.reconcile(task_id)
         except (GatewayError, *STORE_FAILURES) as error:
             _log.debug("task not checked", task_id=task_id, error=str(error))
-        except Exception:  # noqa: BLE001 -- nobody waits for this task's outcome: no defect may end it silently
+        except Exception:  # noqa: BLE001 -- no caller awaits this check: no defect may end it silently
             _log.exception("task check failed", task_id=task_id)
 
     async def _act_on(self, task_id: str, run: RunEnd | Stuck | Alive, looked_at: datetime) -> bool:
@@ -210,31 +210,32 @@ class Reconciler:
             try:
                 await self._catch_up(known.view, looked_at)
             except NoWorkerError:
-                if state.is_terminal:  # what is known of an open task is old, but not wrong about that
+                if state.is_terminal:  # a view of an open task may be old, but its end is final
                     raise
         return False
 
     async def _catch_up(self, known: TaskView, looked_at: datetime) -> None:
-        """Show what the workflow says."""
+        """Update the view from the workflow."""
         view = await self._tasks.view(known.task_id)
         if _same(view, known):
             return
         if view.run_id != known.run_id:
-            # It publishes nothing that stands in the history which it was given, such as the question that it
-            # waits with; and what it says may be older than what it takes back.
+            # The workflow does not publish the state in its initial history, such as its open question; and
+            # its view may be older than the end that it takes back.
             view = view.model_copy(update={"status": view.status.model_copy(update={"at": looked_at})})
         if await restore_view(view, self._views, self._artifacts):
             _log.info("task view reconciled", **task_fields(view), state=view.status.state)
 
     async def _cancel_untaken(self, task_id: str) -> bool:
-        """Make the view say that the task was canceled before any worker took it; return whether it was.
+        """Mark the task as canceled if it was before any worker took it; return whether it was.
 
-        The cancellation stands in the history before the first step of the workflow, which is therefore its
-        last: it can end in no other way. The end that it publishes when a worker comes is newer than this.
+        The cancellation stands in the history before the first step of the workflow, which is therefore
+        its last: it can end in no other way. The end that it publishes when a worker starts is newer
+        than this.
         """
         try:
             beginning = await self._tasks.beginning(task_id)
-        except NoWorkerError:  # it has ended meanwhile, and has published it itself
+        except NoWorkerError:  # it has ended meanwhile, and has published its end
             return False
         if beginning.canceled_at is None:
             return False
@@ -250,7 +251,7 @@ class Reconciler:
         if (state := await self._views.state(task_id)) and state.is_terminal:
             return
         try:
-            # What the workflow itself says is better than what we can tell: it may know its answer.
+            # The workflow's own view is better than ours: it may include the answer.
             await restore_view(await self._tasks.view(task_id), self._views, self._artifacts)
         except (TaskUnknownError, PayloadLostError):
             pass

@@ -1,4 +1,4 @@
-"""Asks Temporal about the workflow runs of tasks: which have ended and how, and which are stuck."""
+"""Queries about the workflow runs of tasks: ended ones with their ends, and stuck ones."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,10 +41,10 @@ from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
 
 STUCK_ATTEMPTS = 3
-"""How often a step of a workflow is tried before we call it a problem: two failures may be a deployment."""
+"""Attempts of a workflow step before it is reported as a problem: two failures may be a deployment."""
 
 RECENT_EVENTS = 20
-"""Where in a history the failure of its last step is looked for, from the end."""
+"""Events at the end of a history that are searched for the failure of its last step."""
 
 EVENTS_AT_ONCE = 100
 """Events of a history that are fetched with one call."""
@@ -57,24 +57,24 @@ _ENDINGS = {
     WorkflowExecutionStatus.TERMINATED: (TaskState.FAILED, "an operator terminated the task"),
     WorkflowExecutionStatus.TIMED_OUT: (TaskState.FAILED, "the task ran out of time"),
 }
-"""What a closed workflow makes of its task where the task has not said so itself."""
+"""States of tasks for closed workflows that did not publish their end."""
 
 _NO_REASON = "terminated by user via frontend"
-"""What the server writes where an operator gave no reason."""
+"""Reason that the server writes if an operator gave none."""
 
 _NAMED = frozenset(
     value for name, value in vars(failures).items() if name.isupper() and isinstance(value, str)
 )
-"""Failures whose message is written for clients."""
+"""Failures with a message for clients."""
 
 _OPEN_STATES = ", ".join(f"'{state}'" for state in TaskState if state not in TERMINAL_STATES)
 
 
 @dataclass(frozen=True)
 class RunEnd:
-    """How the workflow of a task ended. `run_id` is empty if the workflow is gone.
+    """End of a task's workflow. `run_id` is empty if the workflow was deleted.
 
-    `failure` names the failure (`everloop.workflows.contract.failures`), where there is such a name.
+    `failure` names the failure (`everloop.workflows.contract.failures`), if it has such a name.
     """
 
     state: TaskState
@@ -85,13 +85,13 @@ class RunEnd:
 
     @property
     def is_its_own(self) -> bool:
-        """Whether the workflow came to this end by itself, so that it can tell more of it than we can."""
+        """Whether the workflow ended regularly, so that it has more details than this."""
         return self.state is not TaskState.FAILED or self.failure not in {"", failures.BLOB_MISSING}
 
 
 @dataclass(frozen=True)
 class Alive:
-    """A run that goes on, and what it said last of its task, in a status of this number or a later one."""
+    """Open run, with its last published status: of this version or a later one."""
 
     run_id: str
     state: TaskState | None = None
@@ -101,7 +101,7 @@ class Alive:
 
 @dataclass(frozen=True)
 class Stuck:
-    """A run whose next step fails again and again. `reported` is what the server says of it, if anything."""
+    """Run whose next step fails again and again. `reported` is the server's report of it, if any."""
 
     task_id: str
     run_id: str
@@ -109,17 +109,17 @@ class Stuck:
 
 
 class Runs:
-    """Asks Temporal about runs; changes nothing."""
+    """Queries Temporal about runs; changes nothing."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def state(self, task_id: str) -> RunEnd | Stuck | Alive:
-        """Return how the newest run of a task that was once started ended, or that it is stuck, or goes on.
+        """Return the state of a started task's newest run: ended, stuck or open.
 
         Raises:
-            TemporalUnavailableError: Temporal does not tell.
-            PayloadLostError, PayloadsUnavailableError: it does, in a payload that cannot be read.
+            TemporalUnavailableError: Temporal does not respond.
+            PayloadLostError, PayloadsUnavailableError: a payload of its end cannot be read.
         """
         try:
             async with translate_temporal_errors(), translate_not_found(task_id), translate_blob_errors():
@@ -136,9 +136,10 @@ class Runs:
         return Alive(run.run_id, run.state, run.version, run.is_cancel_requested)
 
     async def ended_unpublished(self, since: datetime) -> AsyncGenerator[list[str]]:
-        """Yield pages of clients' tasks with a run that was closed after `since` and did not say so itself.
+        """Yield pages of clients' tasks with a run that was closed after `since` without publishing its end.
 
-        A newer run of the same task may be going on. Visibility lags behind, so ask again for what is recent.
+        A newer run of the same task may be open. Visibility lags behind: repeat the query for recent
+        times.
         """
         query = (
             f"WorkflowType = '{names.WORKFLOW_TYPE}'"
@@ -146,11 +147,11 @@ class Runs:
             f" AND {names.TASK_STATE.name} IN ({_OPEN_STATES}) AND CloseTime > '{since.isoformat()}'"
         )
         async for page in listed_pages(self._client, query, RPC_TIMEOUT):
-            # The task of a sub-agent has no view; its parent hears of its end.
+            # The task of a sub-agent has no view; its parent receives its end.
             yield [_id(run) for run in page if not names.is_child_task_id(_id(run))]
 
     async def stuck(self) -> AsyncGenerator[list[Stuck]]:
-        """Yield pages of runs that the server reports problems of.
+        """Yield pages of runs with problems that the server reports.
 
         The server needs `system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute` for that.
         """
@@ -162,7 +163,7 @@ class Runs:
             yield [Stuck(_id(run), run.execution.run_id, _reported(_attributes(run))) for run in page]
 
     async def begun(self, since: datetime) -> AsyncGenerator[Mapping[str, Alive]]:
-        """Yield pages of clients' tasks with a run that began after `since` and goes on."""
+        """Yield pages of clients' tasks with an open run that began after `since`."""
         query = (
             f"WorkflowType = '{names.WORKFLOW_TYPE}' AND ExecutionStatus = 'Running'"
             f" AND StartTime > '{since.isoformat()}'"
@@ -171,19 +172,19 @@ class Runs:
             yield {_id(run): _alive(run) for run in page if not names.is_child_task_id(_id(run))}
 
     async def running(self, task_ids: Sequence[str]) -> Mapping[str, Alive]:
-        """Return those of these tasks that run, as visibility knows them, which lags behind."""
+        """Return the open ones of these tasks, from visibility, which lags behind."""
         asked = ", ".join(f"'{task_id}'" for task_id in task_ids if not UNQUOTABLE & set(task_id))
         if not asked:
             return {}
-        query = f"CloseTime IS NULL AND WorkflowId IN ({asked})"  # also what is paused
+        query = f"CloseTime IS NULL AND WorkflowId IN ({asked})"  # also paused ones
         pages = listed_pages(self._client, query, RPC_TIMEOUT)
         return {_id(run): _alive(run) async for page in pages for run in page}
 
     async def cause(self, stuck: Stuck) -> str:
-        """Return what fails, in a few words that hold nothing of the task's content.
+        """Return a short cause of the failure, without content of the task.
 
         Raises:
-            TemporalUnavailableError: Temporal does not tell.
+            TemporalUnavailableError: Temporal does not respond.
         """
         request = GetWorkflowExecutionHistoryReverseRequest(
             namespace=self._client.namespace,
@@ -196,7 +197,7 @@ class Runs:
         return next(causes, " ".join(stuck.reported) or "unknown cause")
 
     async def _ending(self, run: RunDescription, state: TaskState, reason: str) -> RunEnd:
-        """Add what the last event of the run says about it."""
+        """Add the details in the last event of the run."""
         failure = ""
         async for event in self._client.get_workflow_handle(
             run.workflow_id, run_id=run.run_id
@@ -226,7 +227,7 @@ async def history_of(
 
     Raises:
         TaskUnknownError: Temporal no longer has them.
-        TemporalUnavailableError: it does not tell.
+        TemporalUnavailableError: it does not respond.
     """
     events = client.get_workflow_handle(task_id, run_id=run_id).fetch_history_events(page_size=page_size)
     while True:
@@ -256,7 +257,7 @@ def _reported(attributes: TypedSearchAttributes) -> tuple[str, ...]:
 
 
 def _cause(event: HistoryEvent) -> str:
-    """Return why a step failed, empty if this event is not about that."""
+    """Return the cause of a failed step, empty for other events."""
     if event.HasField("workflow_task_timed_out_event_attributes"):
         return "a worker did not answer in time"
     if not event.HasField("workflow_task_failed_event_attributes"):
@@ -268,16 +269,16 @@ def _cause(event: HistoryEvent) -> str:
     return f"{words} ({kind})" if kind else words
 
 
-# Tasks that cannot go on because their workflow's code fails: a warning, a log line, a metric.
+# Tasks that are stuck because their workflow's code fails: a warning, a log line, a metric.
 
 MAX_REMEMBERED = 10_000
-"""How many problems a process remembers; one that it forgot is looked up again."""
+"""Maximum problems that a process remembers. Older ones are looked up again."""
 
 _log = structlog.get_logger()
 
 
 class Problems:
-    """Tells subscribers and operators of each problem once."""
+    """Reports each problem to subscribers and operators once."""
 
     def __init__(self, views: TaskViews, runs: Runs) -> None:
         self._views = views
@@ -285,12 +286,12 @@ class Problems:
         self._reported: dict[Stuck, None] = {}
 
     async def report(self, stuck: Stuck) -> None:
-        """Tell of a run that is stuck; repeating it, here or in another process, tells nothing new.
+        """Report a stuck run. Repeating it, here or in another process, reports nothing new.
 
-        The problem of a sub-agent is told in the stream of the client's task.
+        The problem of a sub-agent is reported in the stream of the client's task.
 
         Raises:
-            TemporalUnavailableError: nobody can tell what is wrong.
+            TemporalUnavailableError: the cause of the problem is unknown.
         """
         if stuck in self._reported:
             return
@@ -314,13 +315,13 @@ class Problems:
         workflow_problems.add(1, {"cause": cause})
 
     async def _warn(self, task_id: str, run_id: str, text: str) -> None:
-        # With the run that Temporal names: the view may not have heard of it, and whatever it publishes
-        # is newer than what the view shows.
+        # With Temporal's id of the run: the view may have an older one, and all events of this run are
+        # newer than the view.
         if not await self._is_published(task_id, text):
             await self._views.publish(task_id, run_id, [Warned(text=text)])
 
     async def _is_published(self, task_id: str, text: str) -> bool:
-        """Whether the stream holds this warning, from another process or from before our restart."""
+        """Whether the stream has this warning, from another process or from before our restart."""
         position = START
         while page := await self._views.read({task_id: position}, wait=0):
             if any(isinstance(streamed.event, Warned) and streamed.event.text == text for streamed in page):

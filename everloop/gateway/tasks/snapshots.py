@@ -1,4 +1,4 @@
-"""Snapshots of tasks: from the store, or, where the store lost them, from the workflow."""
+"""Snapshots of tasks: from the store, or, if the store lost them, from the workflow."""
 
 import asyncio
 from collections.abc import MutableMapping
@@ -29,50 +29,49 @@ from everloop.workflows.contract import names
 from everloop.workflows.contract.events import StatusChanged
 
 CHECK_WAIT = 0.5
-"""Seconds that a snapshot waits to hear what became of a silent task; the next one will tell otherwise."""
+"""Seconds that a snapshot waits for the check of a silent task. The next snapshot includes a later result."""
 
 SMALL_BYTES = 1_000_000
-"""A snapshot has history and artifacts of a view that takes at most so much, as it is stored.
-
-Who needs them of a larger one gets them as there is room (`Snapshots.whole`).
-"""
+"""Maximum stored bytes of a view for a snapshot with history and artifacts. Those of a larger view are
+loaded when there is memory (`Snapshots.whole`)."""
 
 CHILD_SEPARATOR = names.child_task_id("", "")
-"""In ids of sub-agents' tasks only (clients' have none). Who sees the client's task above one may read it,
-and nobody changes it behind the back of the task that waits for it."""
+"""In ids of sub-agents' tasks only (clients' have none). Callers who see the client's task above one may
+read it, but not change it: the task above waits for it."""
 
 _log = structlog.get_logger()
 
 
-# Tasks that are large: loaded one by one as there is room for them, so that they never fill the memory.
+# Large tasks: loaded one by one within a memory limit, so that they never fill the memory.
 #
-# What is shown of a task takes several times its stored bytes: as the store answers it, parsed, as a message
-# of protobuf, and as the text that is sent.
+# A task in a response takes several times its stored bytes: as the store's reply, parsed, as a protobuf
+# message, and as the text that is sent.
 
 HELD = "everloop.held"
-"""Where the state of a call has what is held until it is answered."""
+"""Key in the state of a call: resources that are released after the response."""
 
 AT_ONCE = 2
-"""How many tasks of the largest size are shown at a time. More would be no faster: the loop is one."""
+"""Tasks of the largest size that are in memory at a time. More would not be faster: there is one event
+loop."""
 
 WAIT = 20.0
-"""Seconds that a call waits for room."""
+"""Seconds that a call waits for memory."""
 
 RETRY_AFTER = 5
-"""Seconds after which a client may try again that got no room."""
+"""Seconds after which a client may retry a call that got none."""
 
 
 class Room:
-    """So many bytes may be held at a time; who asks for more than are left waits, in order of arrival."""
+    """Limits the bytes that are in use at a time. Requests for more wait in order of arrival."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._left = size
-        self._first = asyncio.Lock()  # whose turn it is: a lock wakes those who wait in their order
+        self._first = asyncio.Lock()  # serializes requests: a lock wakes its waiters in order
         self._freed = asyncio.Event()
 
     async def hold(self, size: int, held: ExitStack) -> None:
-        """Wait for room, and hold it until `held` is closed; more than there is at all counts as all of it.
+        """Wait for memory, and reserve it until `held` is closed. Sizes above the limit count as the limit.
 
         Raises:
             UnavailableNowError: there was none in time.
@@ -99,7 +98,7 @@ class Room:
 
 
 class Snapshots:
-    """View and stream position of a task, for those who may see it."""
+    """View and stream position of a task, with a check of access."""
 
     def __init__(self, stores: Stores, tasks: Tasks, reconciler: Reconciler) -> None:
         self._views = stores.views
@@ -110,16 +109,16 @@ class Snapshots:
         self._room = Room(AT_ONCE * stores.views.max_bytes)
 
     async def open(self, task_id: str, viewer: Viewer) -> Snapshot:
-        """Do as `take` does, for a request that is about this task: its log lines name it from here on."""
+        """Take a snapshot for a request about this task. Later log lines name it."""
         snapshot = await self.take(task_id, viewer)
         bind_task(snapshot.view)
         return snapshot
 
     async def agent_of(self, task_id: str) -> str | None:
-        """Return the agent by which clients know a task, also of one whose view is lost; None: no such task.
+        """Return the agent by which clients address a task, even if its view is lost; None: no such task.
 
         Raises:
-            TemporalUnavailableError: nobody tells.
+            TemporalUnavailableError: Temporal does not respond.
         """
         if not task_id:  # of an id that begins with a slash
             return None
@@ -127,14 +126,15 @@ class Snapshots:
         return known.view.agent_id if known else await self._tasks.agent_of(task_id)
 
     async def take(self, task_id: str, viewer: Viewer, *, known: Snapshot | None = None) -> Snapshot:
-        """Return the snapshot of a task as the store knows it; the next sweep looks at one that is silent.
+        """Return the stored snapshot of a task. A silent task is checked by the next sweep.
 
-        A large one comes without history and artifacts. `known` is what the store has just answered. A
-        sub-agent's task is known by the agent of the client's task above it, as all that clients see.
+        A large one comes without history and artifacts. `known` is the snapshot that the store has just
+        returned. A sub-agent's task belongs to the agent of the client's task above it, like all that
+        clients see.
 
         Raises:
-            TaskUnknownError: there is no such task, or it is another owner's or agent's.
-            UnavailableError: the view is lost, and what it takes to rebuild it does not answer.
+            TaskUnknownError: it does not exist, or belongs to another owner or agent.
+            UnavailableError: the view is lost, and a server that is needed to rebuild it does not respond.
         """
         if names.is_child_task_id(task_id):
             return await self._of_sub_agent(task_id, viewer)
@@ -150,7 +150,7 @@ class Snapshots:
             raise TaskUnknownError(task_id) from None
         known = await self._load(task_id)
         if known is None and await self._tasks.agent_of(task_id) is None:
-            raise TaskUnknownError(task_id)  # or no task at all, as what notifies a client of one
+            raise TaskUnknownError(task_id)  # or not a task at all: it notifies a client of one
         snapshot = await self._take(task_id, None, known)
         view = snapshot.view
         if (view.owner, view.context_id) != (root.owner, root.context_id):
@@ -166,19 +166,19 @@ class Snapshots:
             raise TaskUnknownError(task_id)
         if snapshot.position == START and await self._has_gone_on(task_id):
             raise NoWorkerError
-        if known is None:  # it may be the view of a run which was terminated long ago
+        if known is None:  # it may be the view of a run that was terminated long ago
             return await self._checked(snapshot)
         if not known.view.status.state.is_terminal and self._reconciler.is_due(last_published_at(known)):
             self._reconciler.note_reading(task_id)
         return known
 
     async def revived(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot of a task that somebody wants to act on; of one ended or silent, anew.
+        """Return the snapshot of a task that is about to change; an ended or silent one is checked first.
 
         An operator may have reset it. Without Temporal the snapshot stands.
 
         Raises:
-            UnavailableError: it was reset, and nobody tells how it stands now.
+            UnavailableError: it was reset, and its state is unavailable.
         """
         if not snapshot.view.status.state.is_terminal:
             is_due = self._reconciler.is_due(last_published_at(snapshot))
@@ -189,13 +189,14 @@ class Snapshots:
     async def whole(
         self, snapshot: Snapshot, held: ExitStack, *, history_length: int | None = None
     ) -> Snapshot:
-        """Return the task with its newest `history_length` messages (None: all), as it stands now.
+        """Return the current task with its newest `history_length` messages (None: all).
 
-        It counts as being shown until `held` is closed. One that is whole already is returned as it is.
+        It counts toward the memory limit until `held` is closed. A complete snapshot is returned
+        unchanged.
 
         Raises:
             TaskTooLargeError: it is larger than a task may be.
-            UnavailableNowError: there was no room for it in time.
+            UnavailableNowError: there was no memory for it in time.
         """
         if snapshot.is_whole:
             return snapshot
@@ -208,7 +209,7 @@ class Snapshots:
         return await self._views.load(task_id, history_length=history_length) or snapshot
 
     async def _checked(self, snapshot: Snapshot) -> Snapshot:
-        """Return the task after a look at what became of it, unless somebody has just looked."""
+        """Return the task after a check, unless it was checked a moment ago."""
         task_id = snapshot.view.task_id
         if not (check := self._reconciler.check_soon(task_id)):
             return snapshot
@@ -219,13 +220,13 @@ class Snapshots:
         return await self._views.load(task_id, most=SMALL_BYTES)
 
     async def _restored(self, task_id: str) -> Snapshot:
-        """Rebuild the view, once for all who ask for it now."""
+        """Rebuild the view, once for all concurrent requests."""
         lock = self._restoring.setdefault(task_id, asyncio.Lock())
         async with lock:
             return await self._load(task_id) or await self._restore(task_id)
 
     async def _completed(self, known: Snapshot) -> Snapshot:
-        """Return the task with what its workflow and the stores know; as it is, while nobody answers."""
+        """Return the task with the data of its workflow and the stores; unchanged while none responds."""
         task_id = known.view.task_id
         try:
             await restore_view(await self._tasks.view(task_id), self._views, self._artifacts)
@@ -239,7 +240,7 @@ class Snapshots:
         try:
             view = await self._tasks.view(task_id)
         except NoWorkerError:
-            # Not stored: it shows how the task began, and the next caller may find a worker that knows more.
+            # Not stored: this is the task's initial state, and a worker may soon return a newer one.
             view = (await self._tasks.beginning(task_id)).view
         else:
             if not await restore_view(view, self._views, self._artifacts):
@@ -249,13 +250,13 @@ class Snapshots:
         return await self._load(task_id) or Snapshot(view, START)
 
     async def _has_gone_on(self, task_id: str) -> bool:
-        """Whether a stream without its view tells of a status: how the task began would contradict it."""
+        """Whether a stream without its view has a status, which the task's initial state would contradict."""
         page = await self._views.read({task_id: START}, wait=0)
         return any(isinstance(streamed.event, StatusChanged) for streamed in page)
 
 
 def refuse_if_read_only(task_id: str) -> None:
-    """Refuse to change the task of a sub-agent.
+    """Reject changes to the task of a sub-agent.
 
     Raises:
         TaskReadOnlyError: it is one.
@@ -265,5 +266,5 @@ def refuse_if_read_only(task_id: str) -> None:
 
 
 def held_by(state: MutableMapping[str, Any]) -> ExitStack:
-    """Return what a call holds until its answer is out; whoever serves it closes this."""
+    """Return the resources of a call. Its server closes them after the response."""
     return state.setdefault(HELD, ExitStack())

@@ -1,6 +1,6 @@
-"""What operators do to tasks: signal, cancel, unpause, retry, reset. Temporal's history keeps who did it.
+"""Actions of operators on tasks: signal, cancel, unpause, retry, reset. The history records the operator.
 
-An operator who uses Temporal's own UI or command does the same things, and is known by another signature.
+Actions in Temporal's own UI or command have the same effect, and another signature.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,10 +26,10 @@ from everloop.workflows.contract.ports import AgentPort, ContextPort, ModelPort,
 from everloop.workflows.contract.questions import Note
 
 _SIGNER = "everloop-operator: "
-"""What the identities begin with under which operators act by way of a gateway."""
+"""Prefix of the identities of operators who act through a gateway."""
 
 _BACK = " went back to before the failure"
-"""Ends the reason of a reset: Temporal keeps no identity of who asked for one."""
+"""Suffix of a reset's reason, which names the operator: Temporal stores no identity for resets."""
 
 
 _ASIDE = frozenset(
@@ -40,12 +40,12 @@ _ASIDE = frozenset(
         AgentPort.after_completion.__name__,
     }
 )
-"""Calls that no task fails by."""
+"""Calls whose failure does not fail the task."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Who acts. Of the signals of one `request_id` a run takes the first."""
+    """Operator of an action. Of the signals with one `request_id` a run accepts the first."""
 
     by: str
     request_id: str
@@ -56,20 +56,20 @@ class Signature:
 
 
 def signer_of(identity: str) -> str:
-    """Return the operator who acted under an identity by way of a gateway; empty: it was nobody such."""
+    """Return the operator in an identity; empty if the action did not go through a gateway."""
     return identity.removeprefix(_SIGNER) if identity.startswith(_SIGNER) else ""
 
 
 def signer_of_reset(reason: str) -> str:
-    """Return the same of a reset, by its reason."""
+    """Return the operator in the reason of a reset."""
     return signer_of(reason.removesuffix(_BACK)) if reason.endswith(_BACK) else ""
 
 
 class Steering:
     """Acts on the newest run of a task.
 
-    Raises of all methods: TaskUnknownError: there is no such task, or it no longer runs.
-    TemporalUnavailableError: it may have been done or not.
+    Raises of all methods: TaskUnknownError: the task does not exist, or has ended.
+    TemporalUnavailableError: the outcome is unknown.
     """
 
     def __init__(self, client: Client) -> None:
@@ -77,7 +77,7 @@ class Steering:
         self._service = client.workflow_service
 
     async def signal(self, task_id: str, name: str, given: Wire | None, sign: Signature) -> None:
-        """Send a signal. Temporal keeps it while the task is paused, and while there is no worker."""
+        """Send a signal. Temporal stores it while the task is paused, and while there is no worker."""
         encoded = await self._client.data_converter.encode([given]) if given else []
         request = SignalWorkflowExecutionRequest(
             workflow_execution=WorkflowExecution(workflow_id=task_id),
@@ -88,26 +88,26 @@ class Steering:
         await self._ask(task_id, sign, self._service.signal_workflow_execution, request)
 
     async def cancel(self, task_id: str, sign: Signature) -> None:
-        """Ask a task to stop."""
+        """Request the cancellation of a task."""
         request = RequestCancelWorkflowExecutionRequest(
             workflow_execution=WorkflowExecution(workflow_id=task_id), request_id=sign.request_id
         )
         await self._ask(task_id, sign, self._service.request_cancel_workflow_execution, request)
 
     async def unpause(self, task_id: str, run_id: str, sign: Signature) -> None:
-        """Let a paused run go on."""
+        """Resume a paused run."""
         request = UnpauseWorkflowExecutionRequest(
             workflow_id=task_id, run_id=run_id, reason="resumed", request_id=sign.request_id
         )
         await self._ask(task_id, sign, self._service.unpause_workflow_execution, request)
 
     async def unpause_call(self, task_id: str, activity_id: str, sign: Signature) -> None:
-        """Let a paused activity go on."""
+        """Resume a paused activity."""
         request = UnpauseActivityRequest(id=activity_id)
         await self._on_call(task_id, sign, "let a paused call go on", self._service.unpause_activity, request)
 
     async def retry_call(self, task_id: str, activity_id: str, sign: Signature) -> None:
-        """Let an activity that waits for its next attempt begin it now."""
+        """Start the next attempt of an activity now."""
         request = ResetActivityRequest(id=activity_id)
         note = "made a call again at once that had failed"
         await self._on_call(task_id, sign, note, self._service.reset_activity, request)
@@ -120,15 +120,15 @@ class Steering:
         call: Callable[..., Awaitable[object]],
         request: UnpauseActivityRequest | ResetActivityRequest,
     ) -> None:
-        """Do something to an activity. History does not tell of it, so a note goes before."""
+        """Act on an activity, after a signal that records the action: the history does not."""
         await self.signal(task_id, "note", Note(note=note), sign)
         request.execution.workflow_id = task_id
         await self._ask(task_id, sign, call, request)
 
     async def reset(self, task_id: str, run_id: str, sign: Signature) -> bool:
-        """Let a run that has ended go on in a new one, from before its end; return whether there is a place.
+        """Continue an ended run in a new one, from before its end; return whether that was possible.
 
-        What tools did is recorded outside of the run, so that they do not do it again.
+        Tool results are recorded outside of the run, so that no call is repeated.
         """
         point = await self._last_good_point(task_id, run_id)
         if point is None:
@@ -147,14 +147,14 @@ class Steering:
         task_id: str,
         sign: Signature,
         call: Callable[..., Awaitable[object]],
-        request: Any,  # noqa: ANN401 -- any request that names who makes it
+        request: Any,  # noqa: ANN401 -- any request with an identity
     ) -> None:
         request.namespace, request.identity = self._client.namespace, sign.identity
         async with translate_temporal_errors(), translate_not_found(task_id):
             await call(request, retry=True, timeout=RPC_TIMEOUT)
 
     async def _last_good_point(self, task_id: str, run_id: str) -> int | None:
-        """Return the step to take again: the one that led to the failure, or to the model's last reply."""
+        """Return the step to repeat: the one that led to the failure, or to the model's last reply."""
         found = _Point()
         async for event in history_of(self._client, task_id, run_id):
             found.read(event)
@@ -166,7 +166,7 @@ _STOPPED_RUNS = ("workflow_execution_terminated", "workflow_execution_timed_out"
 
 
 class _Point:
-    """Reads a history to its end; `event_id` is then that of the event to reset to."""
+    """Scans a history to its end; `event_id` is then that of the event to reset to."""
 
     def __init__(self) -> None:
         self._step: int | None = None
@@ -188,7 +188,7 @@ class _Point:
         elif kind == "activity_task_completed" or kind in _FAILED_CALLS:
             self._end_call(getattr(event, field).scheduled_event_id, failed=kind in _FAILED_CALLS)
         elif kind in _STOPPED_RUNS:
-            self._found = self._step  # it did not end by itself: all of it is good
+            self._found = self._step  # it was ended from outside: all of it is valid
 
     def _end_call(self, scheduled: int, *, failed: bool) -> None:
         name, step = self._scheduled.pop(scheduled, ("", None))

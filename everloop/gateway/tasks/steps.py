@@ -1,7 +1,7 @@
-"""What a task did, step by step: for clients of the events extension that read it.
+"""Steps of a task, for clients of the events extension.
 
-The steps are those of its transcript, which Redis keeps as long as the view, and the workflow as long as its
-history.
+The steps are those of its transcript, which Redis stores as long as the view, and Temporal as long as
+the workflow's history.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from everloop.workflows.contract.parts import beginning
 from everloop.workflows.contract.tasks import TaskView
 
 MAX_BYTES = 4_000_000
-"""Of the messages from which steps are made: the newest ones."""
+"""Maximum bytes of the messages that become steps: the newest ones."""
 
 ALL_BYTES = 64_000_000
-"""More than a transcript may have (`everloop.workflows.limits`), also as JSON."""
+"""More than the limit of a transcript (`everloop.workflows.limits`), also as JSON."""
 
 MOST_AT_ONCE = 2
-"""Requests that read whole transcripts, which may be large."""
+"""Maximum concurrent requests that read complete transcripts, which may be large."""
 
 _log = structlog.get_logger()
 
 
 class TaskSteps:
-    """The steps of tasks: one for each reply of the model, with the tool calls that it asked for."""
+    """The steps of tasks: one for each reply of the model, with its tool calls."""
 
     def __init__(self, transcripts: Transcripts, tasks: Tasks, public_url: str) -> None:
         self._transcripts = transcripts
@@ -47,9 +47,10 @@ class TaskSteps:
         self._reading_all = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def of(self, view: TaskView, message_ids: Collection[str]) -> list[JsonValue] | None:
-        """Return the steps of a task, the oldest first; None if nobody can tell them now.
+        """Return the steps of a task, the oldest first; None if they are unavailable now.
 
-        `message_ids` are those of the task's history, of which the view may have the newest messages only.
+        `message_ids` are those of the task's history, of which the view may have the newest messages
+        only.
         """
         try:
             messages = await self._transcripts.newest(view.task_id, view.run_id, MAX_BYTES)
@@ -59,10 +60,10 @@ class TaskSteps:
             return None
 
     async def result(self, view: TaskView, call_id: str) -> ToolMessage | None:
-        """Return what a tool call of a task came to; None if it has not ended, or there is none.
+        """Return the result of a tool call; None if it has not ended, or does not exist.
 
         Raises:
-            GatewayError: neither Redis nor Temporal tells it now.
+            GatewayError: neither Redis nor Temporal returns it now.
         """
         async with self._reading_all:
             cached = await self._transcripts.newest(view.task_id, view.run_id, ALL_BYTES)
@@ -71,7 +72,7 @@ class TaskSteps:
             return next((each for each in results if each.call_id == call_id), None)
 
     async def _asked(self, view: TaskView) -> Mapping[int, TranscriptMessage]:
-        """Return what the workflow knows."""
+        """Query the workflow for the messages."""
         messages = dict(enumerate(await self._tasks.transcript(view.task_id)))
         sizes = ((at, len(messages[at].model_dump_json().encode())) for at in sorted(messages, reverse=True))
         return {position: messages[position] for position in fitting(sizes, MAX_BYTES)}
@@ -80,9 +81,9 @@ class TaskSteps:
 def steps_of(
     messages: Mapping[int, TranscriptMessage], view: TaskView, message_ids: Collection[str], public_url: str
 ) -> Iterator[dict[str, JsonValue]]:
-    """Yield the steps in a transcript, without those of earlier tasks that were recalled.
+    """Yield the steps in a transcript, without recalled ones of earlier tasks.
 
-    A reply that did not stand is none. A call without an outcome has not ended, or its result is too large.
+    Discarded replies are left out. A call without an outcome has not ended, or its result is too large.
     """
     users = ((at, each) for at, each in messages.items() if isinstance(each, UserMessage))
     start = next((at for at, each in users if each.message_id in message_ids), 0)

@@ -1,4 +1,4 @@
-"""Following a task: a snapshot, then everything after it."""
+"""Following a task: a snapshot, then all later events."""
 
 import asyncio
 import math
@@ -20,33 +20,32 @@ from everloop.stores.views.interface import Snapshot, StreamedEvent, is_position
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState
 
-# When a client that follows a task has heard enough. Pure.
+# Conditions that end the stream of a client. Pure.
 
 StreamItem = Snapshot | StreamedEvent
-"""What following a task yields."""
+"""Items of a followed task."""
 
 
 class UntilEnd:
     """Follow a task until it has ended.
 
-    This is SubscribeToTask: A2A 1.0 §3.1.6 ends its stream at a terminal state, so it stays open while the
+    For SubscribeToTask: A2A 1.0 §3.1.6 ends its stream at a terminal state, so it stays open while the
     task waits for its user.
     """
 
     def is_over(self, item: StreamItem) -> bool:
-        """Whether nothing follows this item. Call it for every item, in order."""
+        """Whether this item is the last. Call it for every item, in order."""
         state = _state_of(item)
         return state is not None and state.is_terminal
 
 
 class UntilReply(UntilEnd):
-    """Follow a task until it has ended, or waits for its user although it has taken `message_id` in.
+    """Follow a task until it has ended, or waits for its user after it has received `message_id`.
 
-    This is SendMessage (A2A 1.0 §3.2.2: a blocking call returns at a terminal or interrupted state) and
-    SendStreamingMessage (§11.7: the same for its stream): the reply to one message. A task that waited for
-    exactly this message, which `is_answer`, still shows the old state for a moment, which is not the reply.
-    Another message may find that the task has asked something meanwhile: that is a reply, and the question
-    is still open.
+    For SendMessage (A2A 1.0 §3.2.2: a blocking call returns at a terminal or interrupted state) and
+    SendStreamingMessage (§11.7: the same for its stream): the reply to one message. A task that waited
+    for this message, `is_answer`, still shows the old state for a moment, which is not the reply. A
+    question that the task asked before it received another message is a reply, and is still open.
     """
 
     def __init__(self, message_id: str, *, is_answer: bool) -> None:
@@ -60,7 +59,7 @@ class UntilReply(UntilEnd):
 
 
 class UntilTakenIn(UntilEnd):
-    """Follow a task until it has taken `message_id` in, or has ended: the question it asked is answered."""
+    """Follow a task until it has received `message_id`, or has ended: its question is answered."""
 
     def __init__(self, message_id: str) -> None:
         self._message_id = message_id
@@ -99,10 +98,9 @@ class TaskStreams:
     ) -> AsyncGenerator[StreamItem]:
         """Yield the snapshot, then the events after it, until `until` is over or the process stops.
 
-        Waits for `seconds` at most (None: as long as it takes). Where the stream was lost, a fresh snapshot
-        takes its place in between. With `after`, a position that the stream holds, what comes after it is
-        yielded instead of the snapshot, which is newer; up to an end that a Reset has taken back, in whose
-        place is a fresh snapshot: clients believe in ends.
+        Ends after `seconds` (None: no limit). A new snapshot replaces lost events. With `after`, a
+        position that the stream holds, the events after it replace the snapshot, which is newer. An end
+        that a Reset has taken back is replaced by a new snapshot: clients stop at ends.
         """
         deadline = math.inf if seconds is None else asyncio.get_running_loop().time() + seconds
         while True:
@@ -133,12 +131,12 @@ class TaskStreams:
 
 
 def is_reached(snapshot: Snapshot, position: str) -> bool:
-    """Whether who is at this position knows all that is in the snapshot."""
+    """Whether a client at this position has received all events in the snapshot."""
     return position_order(position) >= position_order(snapshot.position)
 
 
 def _was_taken_back(step: StreamedEvent, snapshot: Snapshot) -> bool:
-    """Whether this is an end of the task, which had gone on by the time of the snapshot."""
+    """Whether this is an end of the task that a Reset had taken back before the snapshot."""
     event, now = step.event, snapshot.view.status
     if not isinstance(event, StatusChanged) or not event.state.is_terminal:
         return False
@@ -147,7 +145,7 @@ def _was_taken_back(step: StreamedEvent, snapshot: Snapshot) -> bool:
 
 @asynccontextmanager
 async def _closing(events: Subscription, deadline: float) -> AsyncGenerator[None]:
-    """Close the subscription at a time of the loop's clock; unlike a cancellation this loses nothing."""
+    """Close the subscription at a time of the loop's clock. Unlike a cancellation this loses no event."""
     if math.isinf(deadline):
         yield
         return
@@ -158,21 +156,21 @@ async def _closing(events: Subscription, deadline: float) -> AsyncGenerator[None
         timer.cancel()
 
 
-# Ids of streamed events: where a client that lost its connection goes on (`Last-Event-ID`).
+# Ids of streamed events: the position at which a reconnecting client resumes (`Last-Event-ID`).
 #
 # Source: HTML, §9.2 (server-sent events). An id is the position of the event in the stream of its task, and
-# the state that the task was in, for clients of the events extension, whose events repeat it.
+# the state of the task then, for clients of the events extension, whose events repeat it.
 
 LAST_EVENT_ID = "last-event-id"
-"""The header of a client that goes on."""
+"""Header of a client that resumes."""
 
 EVENT_ID = "everloop.event_id"
-"""Where a call's state holds the id of the event that was yielded last, if it has one."""
+"""Key in a call's state: the id of the last yielded event, if it has one."""
 
 
 @dataclass(frozen=True)
 class EventId:
-    """Behind which event a client goes on, and what it knew then.
+    """Event after which a client resumes, and its last state.
 
     `state` is that of the task, for clients of the events extension.
     """
@@ -182,7 +180,7 @@ class EventId:
 
     @property
     def at(self) -> datetime:
-        """When the event came into the stream, by the store's clock."""
+        """Time of the event in the stream, by the store's clock."""
         return datetime.fromtimestamp(position_order(self.position)[0] / 1000, UTC)
 
     def __str__(self) -> str:
@@ -190,7 +188,7 @@ class EventId:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the id that a client sent back, None if it is none of ours."""
+        """Parse an id from a client, None if it is malformed."""
         position, _, state = text.partition(",")
         if not is_position(position) or state not in {"", *TaskState}:
             return None

@@ -1,4 +1,4 @@
-"""The sweep: finds tasks that ended, got stuck or waited without a word, also where nobody looks at them."""
+"""The sweep: finds tasks that ended, got stuck or waited without an event, also those without clients."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
@@ -19,16 +19,16 @@ SWEEP_PAUSE = 10.0
 """Seconds between two sweeps."""
 
 OVERLAP = timedelta(minutes=15)
-"""How much of the time before the last sweep is looked at again: visibility lags, and clocks differ."""
+"""Time before the last sweep that is searched again: visibility lags, and clocks differ."""
 
 AT_ONCE = 20
-"""Tasks that are looked at together."""
+"""Tasks that are processed concurrently."""
 
 LAG = timedelta(minutes=2)
-"""How late a run that has begun is looked for at most: there may be many, and few of them are a Reset."""
+"""Maximum delay of the search for new runs: there may be many, and few of them are a Reset."""
 
 OPEN_PAGE = 200
-"""How many open tasks one sweep compares with Temporal, by one query."""
+"""Open tasks that one sweep compares with Temporal, by one query."""
 
 _FAILURES = (GatewayError, RPCError, *STORE_FAILURES)
 
@@ -38,16 +38,16 @@ Found = TypeVar("Found")
 
 
 class RecurringSteps:
-    """Steps that are done again and again: a failure is logged once as long as it lasts, and ends nothing."""
+    """Repeated steps: a lasting failure is logged once, and ends nothing."""
 
     def __init__(self) -> None:
         self._failing: dict[str, type[Exception]] = {}
 
     async def run(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
-        """Do a step; `what` names it in the log if it fails."""
+        """Run a step; `what` names it in the log if it fails."""
         try:
             await step()
-        except Exception as error:  # noqa: BLE001 -- no defect may end what is done again and again
+        except Exception as error:  # noqa: BLE001 -- no defect may end the repetition
             if self._failing.get(what) is not type(error):
                 is_defect = not isinstance(error, _FAILURES)
                 problem = "a defect" if is_defect else str(error)
@@ -60,7 +60,7 @@ class RecurringSteps:
 
 
 class Sweep:
-    """Looks through all tasks every `pause` seconds. Any number of processes may do so at once."""
+    """Searches all tasks every `pause` seconds. Any number of processes may do so concurrently."""
 
     def __init__(
         self, views: TaskViews, runs: Runs, reconciler: Reconciler, *, pause: float = SWEEP_PAUSE
@@ -68,7 +68,7 @@ class Sweep:
         self._views = views
         self._runs = runs
         self._reconciler = reconciler
-        # What ended longer ago has no view any more.
+        # Tasks that ended earlier have no view any more.
         self._since = self._begun_since = datetime.now(UTC) - TASK_TTL
         self._pause = pause
         self._next = 0
@@ -76,13 +76,13 @@ class Sweep:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
-        """Sweep until cancelled; what fails is logged once and tried again."""
+        """Sweep until cancelled. A repeated failure is logged once."""
         while True:
             await self.sweep()
             await asyncio.sleep(self._pause)
 
     async def sweep(self) -> None:
-        """Look through all tasks once."""
+        """Check all tasks once."""
         await self._steps.run("finalize ended tasks", self.finalize_ended)
         await self._steps.run("look at open tasks", self.reconcile_open)
         await self._steps.run("look at tasks that were read", self.reconcile_read)
@@ -90,50 +90,50 @@ class Sweep:
         await self._steps.run("report stuck tasks", self.report_stuck)
 
     async def finalize_ended(self) -> None:
-        """Finalize every task whose workflow was closed since the last sweep and did not say so.
+        """Finalize every task whose workflow was closed since the last sweep without publishing its end.
 
-        It is idempotent, and a task that was reset or continued goes on: its newest run tells. After a
-        failure the next sweep begins where this one did; what is final by then costs it one cheap look.
+        Idempotent. A task that was reset or continued goes on: its newest run decides. After a failure
+        the next sweep begins at the same time; tasks that are final by then cost it one cheap check.
         """
         started = datetime.now(UTC)
         await self._each(self._runs.ended_unpublished(self._since), self._reconcile)
         self._since = started - OVERLAP
 
     async def reconcile_open(self) -> None:
-        """Compare the next open tasks that have been silent for a while with Temporal, all of them in turn.
+        """Compare the next batch of silent open tasks with Temporal, all of them in turn.
 
-        Finds what no end tells of: workflows that are gone, statuses that Redis has lost. Visibility, which
-        lags behind, says where to look; what it suspects is asked for one by one.
+        Finds tasks without an end event: deleted workflows, statuses that Redis has lost. Candidates
+        come from visibility, which lags behind; each is checked against its workflow.
         """
         page = await self._views.list_open(self._next, OPEN_PAGE)
         self._next = self._next + len(page) if page else 0
         silent = [task for task in page if self._reconciler.is_due(task.at)]
         running = await self._runs.running([task.task_id for task in silent])
-        # Of none at all rather this gateway asks the wrong Temporal: no reason to call everything failed.
+        # If Temporal has none at all, this gateway may use the wrong Temporal: do not fail them all.
         known = [task for task in silent if running]
         suspects = [t for t in known if lags(t.state, t.run_id, t.version, running.get(t.task_id))]
         await self._each(_one_page(suspects), lambda task: self._reconciler.reconcile(task.task_id))
 
     async def reconcile_read(self) -> None:
-        """Compare the silent tasks that somebody has read since the last sweep with Temporal.
+        """Compare the silent tasks that were read since the last sweep with Temporal.
 
-        Who reads is answered by Redis alone. Here all of them are asked about by one query, and believed to
-        be gone if Temporal knows none: somebody waits for them.
+        Reads are served by Redis alone. Here all of them are checked by one query, and count as suspect even
+        if Temporal has none of them: clients wait for them.
         """
         await self._each(self._readings(), self._reconciler.reconcile)
 
     async def find_reset(self) -> None:
-        """Find tasks that go on after their end, in a run that an operator has made by Reset.
+        """Find tasks that continue after their end, in a run that an operator has made by Reset.
 
-        Such a run may have nothing new to say, as it waits with a question of before. Nothing marks it: it is
-        one that began of late, of a task whose view says that another run has ended it.
+        Such a run may publish nothing, as it waits with an earlier question. It is not marked: it is a
+        recent run of a task whose view shows the end of another run.
         """
         started = datetime.now(UTC)
         await self._each(self._reset(), self._reconciler.reconcile)
         self._begun_since = started - LAG
 
     async def report_stuck(self) -> None:
-        """Report every task that the server calls stuck."""
+        """Report every task that the server marks as stuck."""
         await self._each(self._runs.stuck(), self._reconciler.problems.report)
 
     async def _readings(self) -> AsyncGenerator[list[str]]:
@@ -166,10 +166,10 @@ class Sweep:
     async def _each(
         self, pages: AsyncIterable[Iterable[Found]], work: Callable[[Found], Awaitable[object]]
     ) -> None:
-        """Work on all that was found, some of it at once; what fails keeps nothing else from it.
+        """Process all tasks, some of them concurrently. A failure does not stop the others.
 
         Raises:
-            Exception: the first failure, when all is done.
+            Exception: the first failure, after all are done.
         """
 
         async def work_on(found: Found) -> None:

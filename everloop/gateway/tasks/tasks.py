@@ -1,4 +1,4 @@
-"""Tasks as workflows: what changes them, and what they say of themselves."""
+"""Tasks as workflows: start, updates, queries."""
 
 import asyncio
 import hashlib
@@ -63,31 +63,31 @@ from everloop.workflows.contract.tasks import (
 )
 
 UPDATE_TIMEOUT = 10.0
-"""Seconds until a worker must have taken a message in."""
+"""Seconds in which a worker must accept a message."""
 
 UPDATE_PAUSE = 0.02
-"""Seconds until a message is handed to the next run of a task that continues as a new one."""
+"""Seconds until a message is sent to the next run of a task that continues as a new one."""
 
 QUERY_TIMEOUT = 3.0
-"""Seconds until a worker must have answered for a task; the fallback has to fit in as well."""
+"""Seconds in which a worker must answer a query; the fallback has to fit in as well."""
 
 BEGINNING = 20
-"""How many events tell how a task began: one page of its history."""
+"""Events that describe the start of a task: one page of its history."""
 
 CANCELED_BEFORE_WORK = "canceled before a worker took it"
 
 _CLOSED_BEFORE_RESULT = "AcceptedUpdateCompletedWorkflow"
-"""Temporal's own failure of an update that was taken in, by a run that then ended without answering it."""
+"""Temporal's failure of an accepted update whose run ended before its result."""
 
 _RUN_CHANGED = frozenset({RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION})
-"""What Temporal answers to an update of a run that is over, or that continues as a new run just then."""
+"""Temporal's errors for an update of a run that has ended, or that continues as a new run at that moment."""
 
 DECISION_TIMEOUT = 120.0
-"""Seconds that a model, and the workers that ask it, may take to decide."""
+"""Seconds that a model, and the workers that call it, may take to decide."""
 
 _UPDATE = "wait_for_route"
 _UPDATE_ID = f"everloop/{_UPDATE}"
-"""The same for all who wait. Ids of clients' messages begin otherwise (`names.message_update_id`)."""
+"""The same for all callers. Ids of clients' messages have another prefix (`names.message_update_id`)."""
 
 _Answer = TypeVar("_Answer")
 
@@ -96,7 +96,7 @@ TaskHandle = WorkflowHandle[Any, TaskResult]
 
 @dataclass(frozen=True)
 class Beginning:
-    """How a task began, as its history tells it. `canceled_at`: when it was canceled, if before all work."""
+    """Start of a task, from its history. `canceled_at`: when it was canceled, if before all work."""
 
     submitted: TaskView
     run_id: str
@@ -104,7 +104,7 @@ class Beginning:
 
     @property
     def view(self) -> TaskView:
-        """What can be shown of the task while nobody knows more."""
+        """The initial view of the task, while nothing newer is available."""
         if self.canceled_at is None:
             return self.submitted
         status = canceled_status(self.submitted.task_id, self.canceled_at)
@@ -120,7 +120,7 @@ class Tasks:
         self._splits_queues = splits_queues
 
     async def start(self, task_id: str, task: TaskInput, *, summary: str) -> bool:
-        """Start the workflow of a task and return True; return False if there was one of this id already.
+        """Start the workflow of a task; return False if one with this id exists already.
 
         Repeating it is safe: a task is never started twice, not even after it ended.
 
@@ -143,7 +143,7 @@ class Tasks:
                     id=task_id,
                     task_queue=self._task_queue,
                     # "Use existing" would hide whether this call started the task, and with it whether a
-                    # missing view is one that nobody wrote yet or one that was lost.
+                    # missing view has yet to be written or was lost.
                     id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                     id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                     search_attributes=attributes,
@@ -155,14 +155,14 @@ class Tasks:
         return True
 
     async def add_message(self, task_id: str, message: UserMessage) -> None:
-        """Hand a message to a task; the same one is taken in once.
+        """Send a message to a task, which accepts it once.
 
         Raises:
-            TaskEndedError: the task has ended; it may have taken this message in before.
-            AnswerInvalidError: the task waits for an answer, and this is none.
-            MessageChangedError: another message has come under its id.
+            TaskEndedError: the task has ended; it may have accepted this message before.
+            AnswerInvalidError: the task waits for an answer, and the message is not one.
+            MessageChangedError: its id was used with another message.
             TaskPausedError: an operator has paused the task.
-            NoWorkerError: no worker took it in time; it may yet be taken, so repeat it.
+            NoWorkerError: no worker accepted it in time; one still may, so repeat it.
             TemporalUnavailableError: the same, for Temporal.
         """
         update_id = names.message_update_id(message.message_id)
@@ -171,19 +171,20 @@ class Tasks:
             raise MessageChangedError(names.view_message_id(message.message_id))
 
     async def answer_for_owner(self, task_id: str, message: ApproverAnswer) -> str:
-        """Hand a task the answer of somebody whom it asks in its owner's place; return when it was taken.
+        """Send the answer of an approver to another owner's task; return the time of its acceptance.
 
-        Raises as `add_message` does; AnswerInvalidError: nobody is asked that any more, or not this one.
+        Raises the errors of `add_message`; AnswerInvalidError: the question is closed, or for other
+        approvers.
         """
         digest = hashlib.sha256(message.model_dump_json().encode()).hexdigest()[:32]
         return await self._hand_over(task_id, "take_approvers_answer", message, f"approval/{digest}")
 
     async def _hand_over(self, task_id: str, update: str, message: Wire, update_id: str) -> str:
-        """Hand something to a task, to the run that goes on where one is ending; return what it answers."""
+        """Send an update to a task, to the continuing run if one is ending; return its result."""
         try:
             async with translate_temporal_errors(UPDATE_TIMEOUT):
                 while not (answer := await self._update(task_id, update, message, update_id)):
-                    # Its run ended below the message; unless the task went on in another, so did the task.
+                    # Its run ended during the update; unless the task continued in another, it has ended too.
                     if not await self._is_running(task_id):
                         raise TaskEndedError(f"task {task_id!r} has ended and takes no more messages")
                     await asyncio.sleep(UPDATE_PAUSE)
@@ -192,10 +193,10 @@ class Tasks:
         return answer
 
     async def has_taken_in(self, task_id: str, message: UserMessage) -> bool:
-        """Whether a task has taken this very message in before; False also where no worker tells.
+        """Whether a task has accepted this very message before; False also without a worker.
 
         Raises:
-            TaskUnknownError: there is no such workflow.
+            TaskUnknownError: the workflow does not exist.
         """
         try:
             async with asyncio.timeout(QUERY_TIMEOUT), translate_not_found(task_id), translate_blob_errors():
@@ -205,9 +206,9 @@ class Tasks:
         return taken == content_digest(message)
 
     async def _update(self, task_id: str, update: str, message: Wire, update_id: str) -> str:
-        """Hand something to the current run; return its answer, empty if that run ended, or failed a step.
+        """Send an update to the current run; return its result, empty if that run ended, or failed a step.
 
-        It may have been taken in all the same; the task knows a message when it comes again.
+        It may have been accepted all the same. The task recognizes retries.
         """
         try:
             return await self._handle(task_id).execute_update(update, message, id=update_id, result_type=str)
@@ -234,10 +235,10 @@ class Tasks:
         return run is not None and run.is_running
 
     async def agent_of(self, task_id: str) -> str | None:
-        """Return the agent that a task began with; None if Temporal does not know such a task.
+        """Return the agent of a task's start; None if Temporal has no such task.
 
         Raises:
-            TemporalUnavailableError: it does not tell.
+            TemporalUnavailableError: Temporal does not respond.
         """
         async with translate_temporal_errors():
             run = await find_run(self._client, task_id)
@@ -245,7 +246,7 @@ class Tasks:
         return run.search_attributes.get(names.AGENT_ID) if run and is_task else None
 
     async def cancel(self, task_id: str) -> None:
-        """Ask a task to stop; it publishes its last status itself.
+        """Request the cancellation of a task, which publishes its last status itself.
 
         Raises:
             TaskUnknownError: no workflow of this id runs.
@@ -254,17 +255,17 @@ class Tasks:
             await self._handle(task_id).cancel()
 
     async def view(self, task_id: str) -> TaskView:
-        """Ask the workflow for the whole view of its task.
+        """Query the workflow for the complete view of its task.
 
         Raises:
-            TaskUnknownError: there is no such workflow.
+            TaskUnknownError: the workflow does not exist.
             NoWorkerError: no worker answered in time.
-            PayloadLostError, PayloadsUnavailableError: what it answered cannot be read.
+            PayloadLostError, PayloadsUnavailableError: its answer cannot be read.
         """
         return await self._ask(task_id, "view", TaskView)
 
     async def _ask(self, task_id: str, query: str, kind: type[_Answer], *about: int) -> _Answer:
-        """Give a worker its time to answer a query, and say what it means if none does."""
+        """Query a worker within the timeout, and translate a missing answer."""
         try:
             async with asyncio.timeout(QUERY_TIMEOUT), translate_not_found(task_id), translate_blob_errors():
                 return await self._handle(task_id).query(query, args=about, result_type=kind)
@@ -278,18 +279,18 @@ class Tasks:
             raise
 
     async def progress(self, task_id: str) -> TaskProgress:
-        """Ask the workflow where its loop stands; whatever was signaled before has been taken in.
+        """Query the position of the workflow's loop. It has processed all earlier signals.
 
         Raises:
-            as `view` does.
+            the errors of `view`.
         """
         return await self._ask(task_id, "progress", TaskProgress)
 
     async def transcript(self, task_id: str) -> list[TranscriptMessage]:
-        """Ask the workflow for all that was said in its task.
+        """Query the workflow for the transcript of its task.
 
         Raises:
-            as `view` does.
+            the errors of `view`.
         """
         messages, start = list[TranscriptMessage](), 0
         while True:
@@ -300,12 +301,12 @@ class Tasks:
             start = page.next
 
     async def beginning(self, task_id: str) -> Beginning:
-        """Return how a task began that has not ended, as its history tells it: no worker is needed.
+        """Return the start of an open task from its history, without a worker.
 
         Raises:
-            TaskUnknownError: there is no such task.
-            NoWorkerError: the task has ended, so that its beginning would mislead.
-            PayloadLostError, PayloadsUnavailableError: what it began with cannot be read.
+            TaskUnknownError: the task does not exist.
+            NoWorkerError: the task has ended, so that its start would mislead.
+            PayloadLostError, PayloadsUnavailableError: its input cannot be read.
         """
         async with (
             translate_temporal_errors(CALL_TIMEOUT - QUERY_TIMEOUT),
@@ -329,14 +330,14 @@ class Tasks:
         return Beginning(submitted_view(task_id, task), newest.run_id, canceled_at)
 
     async def wait_for_route(self, task_id: str) -> Route | None:
-        """Wait until an agent that routes messages has decided: a task, or an answer at once.
+        """Wait for the decision of an agent that routes messages: a task, or a direct answer.
 
-        None if the workflow has ended without a decision, or as a failed task. Any number of callers may
-        wait, at any time: they get the same.
+        None if the workflow has ended without a decision, or as a failed task. Any number of callers
+        may wait, at any time, for the same decision.
 
         Raises:
-            NoWorkerError: nobody has decided in time; it goes on, and can be asked again.
-            TemporalUnavailableError: nobody can tell.
+            NoWorkerError: there was no decision in time. It is still pending: try again.
+            TemporalUnavailableError: Temporal does not respond.
         """
         handle = self._client.get_workflow_handle(task_id, result_type=TaskResult)
         try:
@@ -345,7 +346,7 @@ class Tasks:
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
             raise NoWorkerError from error
         except WorkflowUpdateFailedError:
-            pass  # its run ended below it
+            pass  # its run ended during the update
         except RPCError as error:
             if not (error.status is RPCStatusCode.FAILED_PRECONDITION or is_not_found(error)):
                 async with translate_temporal_errors():
@@ -358,7 +359,7 @@ class Tasks:
             return None
 
     async def check(self) -> None:
-        """Raise unless Temporal answers for our namespace."""
+        """Check that Temporal responds for our namespace."""
         await namespace_id(self._client, rpc_timeout=RPC_TIMEOUT)
 
     def _handle(self, task_id: str) -> TaskHandle:
@@ -366,7 +367,7 @@ class Tasks:
 
 
 def submitted_view(task_id: str, task: TaskInput) -> TaskView:
-    """Return the view of a task that no worker has seen yet."""
+    """Return the view of a task that no worker has started yet."""
     return TaskView(
         task_id=task_id,
         context_id=task.context_id,
@@ -380,13 +381,13 @@ def submitted_view(task_id: str, task: TaskInput) -> TaskView:
 
 
 def canceled_status(task_id: str, at: datetime) -> TaskStatus:
-    """Return the status of a task that was canceled before any worker took it."""
+    """Return the status of a task that was canceled before any worker started it."""
     message = AgentMessage(message_id=f"{task_id}-canceled", parts=(TextPart(text=CANCELED_BEFORE_WORK),))
     return TaskStatus(state=TaskState.CANCELED, at=at, message=message)
 
 
 async def _canceled_before_work(events: AsyncIterator[HistoryEvent]) -> datetime | None:
-    """Return when the run was canceled, if no worker had begun its first step by then."""
+    """Return the time of the cancellation, if no worker had begun its first step by then."""
     async for event in events:
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
             return None
