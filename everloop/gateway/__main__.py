@@ -42,12 +42,12 @@ from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
 
 OWN_FILES = 240
-"""What a gateway opens besides its connections, with some to spare. Of the 10,240 of macOS it leaves as many
-as there may be streams by default."""
+"""Files of a gateway besides its connections, with some to spare. Of the 10,240 of macOS this leaves as
+many as the default number of streams."""
 
 GRPC_SHARE = 4
-"""One in so many files may be for connections of gRPC, each of which has many streams. What is beyond is
-closed at once: else strangers could take all there are."""
+"""One in this many files may be for connections of gRPC, each of which has many streams. More are closed at
+once, so that unauthenticated clients cannot use all of them."""
 
 _log = structlog.get_logger()
 
@@ -60,8 +60,8 @@ async def opened_app(
     *,
     measures: bool = False,
 ) -> AsyncGenerator[tuple[Starlette, AccessControl]]:
-    """Connect, and yield the application and who gets into it. `plugins` are those of Temporal's client."""
-    # All of the environment is read before we connect.
+    """Connect, and yield the application and its access control. `plugins` are those of Temporal's client."""
+    # The complete environment is read before any connection.
     retention, push_settings, artifact_settings = RetentionSettings(), PushSettings(), ArtifactSettings()
     blob_settings, limit_settings, redis_url = BlobSettings(), LimitSettings(), StoreSettings().redis_url
     authenticator = make_authenticator(AuthSettings(), settings.host)
@@ -109,8 +109,8 @@ async def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let open requests end within the grace period.
 
-    `inherited`: the socket to serve on, which other processes may have too; default: one of its own. With it
-    SIGHUP leaves new requests to the others, and lets open ones end by themselves within the grace period.
+    `inherited`: the socket to serve on, which other processes may share; default: one of its own. With
+    it SIGHUP leaves new requests to the others, and gives open ones the grace period to end.
     """
     telemetry = configure_telemetry("everloop-gateway")
     try:
@@ -122,7 +122,7 @@ async def run(
             )
             stops, connections = [telemetry.stopping], _connections(settings)
             if settings.grpc_port is not None:
-                from everloop.gateway.bindings.grpc import GrpcServer  # noqa: PLC0415 -- 9 MiB, for who wants it
+                from everloop.gateway.bindings.grpc import GrpcServer  # noqa: PLC0415 -- 9 MiB, for gRPC only
                 from everloop.gateway.bindings.grpc_front import FILES  # noqa: PLC0415 -- likewise
 
                 of_grpc = max(connections // GRPC_SHARE // FILES, 1)
@@ -146,7 +146,7 @@ async def run(
 
 
 def _connections(settings: GatewaySettings) -> int:
-    """Return how many connections the process may have, besides the files and connections of its own."""
+    """Return the maximum number of connections, besides the process's own files and connections."""
     files = allow_files()
     connections = max(files - OWN_FILES, 1)
     if connections < settings.max_streams:
@@ -159,7 +159,7 @@ def _connections(settings: GatewaySettings) -> int:
 
 
 def _on_signals(*stops: Callable[[], None]) -> None:
-    """Let SIGTERM and SIGINT stop each server in turn."""
+    """Stop each server in turn on SIGTERM and SIGINT."""
 
     def stop() -> None:
         for each in stops:
@@ -170,7 +170,7 @@ def _on_signals(*stops: Callable[[], None]) -> None:
 
 
 def main(listener: socket.socket | None = None) -> int:
-    """Run a gateway and return the exit code of the process; what stops it at start is one line."""
+    """Run a gateway and return the exit code of the process. An error at start is reported on one line."""
     report_unknown("gateway")
     try:
         check_environment()
@@ -187,5 +187,5 @@ def main(listener: socket.socket | None = None) -> int:
 if __name__ == "__main__":
     exit_code = main()
     sys.stderr.flush()
-    # Temporal's native threads may abort an interpreter that tears itself down (exit code 134).
+    # Temporal's native threads may abort an interpreter during its shutdown (exit code 134).
     os._exit(exit_code)

@@ -68,12 +68,12 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     card_key: CardKey | None = None,
     measures: bool = False,
 ) -> Starlette:
-    """Wire the gateway. Without `access` everybody may do everything; without `push` nobody is notified.
+    """Wire the gateway. Without `access` there is no authentication; without `push` no notifications.
 
-    `measures`: somebody reads metrics, for which servers are asked.
+    `measures`: metrics are read, for which servers are probed.
 
-    Its `state.fanout` ends every open stream and waiting request when it is closed; its `state.handler`
-    answers the calls of every binding.
+    Closing its `state.fanout` ends every open stream and waiting request. Its `state.handler` serves
+    the calls of every binding.
     """
     access = access or AccessControl()
     schemes = access.authenticator.security_schemes()
@@ -115,7 +115,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     handler = cast("RequestHandler", tasks_handler)
     hosts = {settings.host, urlsplit(settings.url).hostname or ""}
     http = HttpContext(access, BodyLimits(settings.max_body_bytes), lambda: fanout.is_closed)
-    # Any call to the store will do as a probe; no task has an empty id.
+    # Any call to the store is a probe; no task has an empty id.
     probes: dict[str, Probe] = {"temporal": tasks.check, "redis": lambda: views.load("-")}
     services = Services(
         settings=settings,
@@ -148,7 +148,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             *codec_routes(services),
             *health_routes(probes),
             *(console_routes(settings.url) if settings.console else ()),
-            # Last: the first word of some of these addresses is whatever a client makes it.
+            # Last: the first segment of some of these addresses is a client's choice.
             *_binding_routes(handler, http, agents),
         ],
         exception_handlers={HTTPException: unserved, Exception: failed},
@@ -165,7 +165,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
 async def _working(
     loops: Iterable[Callable[[], Coroutine[Any, Any, None]]], fanout: EventFanout, reconciler: Reconciler
 ) -> AsyncGenerator[None]:
-    """Run what serves no request in particular."""
+    """Run the background work of the process."""
     running = [asyncio.create_task(loop()) for loop in loops]
     try:
         yield
@@ -186,7 +186,7 @@ _AGENT = "/agents/{agent}"
 def _binding_routes(handler: "RequestHandler", http: HttpContext, agents: AgentRegistry) -> list[Route]:
     """Return the routes of JSON-RPC and HTTP+JSON, in both versions.
 
-    Longer addresses come first, so that no tenant is taken for the first word of one.
+    Longer addresses come first, so that no tenant is read as the first segment of one.
     """
     jsonrpc = JsonRpcEndpoint(http, agents, handler)
     routes = [Route(path, jsonrpc, methods=["POST"]) for path in ("/", _AGENT, f"{_AGENT}/")]

@@ -1,4 +1,4 @@
-"""The caller of a request, and what it may see."""
+"""The caller of a request, and its access."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ from everloop.workflows.contract.tasks import Identity, TaskView
 
 @dataclass(frozen=True)
 class Caller(User):
-    """An authenticated caller.
+    """Authenticated caller.
 
-    `owner` owns the tasks: all callers of one owner see the same. `scheme` is the way of authentication
-    ("apiKey", "bearer", "mutualTLS"; empty: none). `subject` distinguishes callers of one owner.
-    `scopes` None means that nothing is refused. `claims` are passed to tools and must not be secret.
+    `owner` owns the tasks: all callers of one owner see the same. `scheme` is the kind of
+    authentication ("apiKey", "bearer", "mutualTLS"; empty: none). `subject` distinguishes callers of
+    one owner. `scopes` None: unrestricted. `claims` are passed to tools and must not be secret.
     """
 
     owner: str = ANONYMOUS
@@ -69,7 +69,7 @@ def caller_of(context: ServerCallContext) -> Caller:
     return context.user if isinstance(context.user, Caller) else Caller()
 
 
-# What owners may be called: names end in keys of Redis, in search attributes of Temporal, and on screens.
+# Names of owners: they are suffixes of keys in Redis, search attributes of Temporal, and texts on screens.
 
 MAX_OWNER_BYTES = 255
 
@@ -93,10 +93,10 @@ def problem_of_owner(name: str) -> str:
     return ""
 
 
-# Which agent a call is for: the one of its address, or the one that `tenant` names.
+# The agent of a call: that of its address, or the one that `tenant` names.
 #
 # A2A 1.0 §4.4.6: an interface of a card may have a tenant, which its clients send back. Ours is the id of the
-# agent, for gRPC has no paths; JSON-RPC and REST take it too.
+# agent, for gRPC has no paths; JSON-RPC and REST accept it too.
 
 _SHOWN = 100
 """Maximum characters of a wrong tenant in an error."""
@@ -109,7 +109,7 @@ def agent_of(context: ServerCallContext, agents: AgentRegistry) -> Agent:
     """Return the agent of a call.
 
     Raises:
-        InvalidParamsError: `tenant` names no agent of this server, or another one than the address does.
+        InvalidParamsError: `tenant` is not an agent of this server, or differs from the one of the address.
     """
     addressed: str = context.state.get(AGENT, "")
     named = context.tenant or addressed or agents.default.id
@@ -127,13 +127,13 @@ def agent_of(context: ServerCallContext, agents: AgentRegistry) -> Agent:
     return agent
 
 
-# Which version of A2A a call speaks (A2A 1.0 §3.6: the A2A-Version header; none means 0.3).
+# The A2A version of a call (A2A 1.0 §3.6: the A2A-Version header; a missing one means 0.3).
 
 _SERVED = {(1, 0): PROTOCOL_VERSION_1_0, (0, 3): PROTOCOL_VERSION_0_3}
 
 
 def served_version(text: str) -> str | None:
-    """Return the supported version that a client names, None for others; patch numbers are ignored."""
+    """Return the supported version that a client requests, None for others; patch numbers are ignored."""
     try:
         version = Version(text)
     except ValueError:  # also a number of thousands of digits
@@ -148,7 +148,7 @@ def is_legacy(context: ServerCallContext) -> bool:
     return served_version(sent) == PROTOCOL_VERSION_0_3
 
 
-# The headers of a call, or its gRPC metadata: read in one pass, for whoever sends them is not known yet.
+# The headers of a call, or its gRPC metadata: read in one pass, before the sender is authenticated.
 
 MAX_HEADERS = 400
 """Headers per request. Proxies usually allow 100."""
@@ -168,7 +168,7 @@ _TRACE_CONTEXT = TraceContextTextMapPropagator()
 class CallHeaders(dict[str, str]):
     """Headers by lower-case name; repeated ones are joined (RFC 9110 §5.3).
 
-    `repeated`: their names.
+    `repeated`: the names of those.
     """
 
     def __init__(self, headers: Iterable[tuple[str, str]]) -> None:
@@ -185,7 +185,7 @@ class CallHeaders(dict[str, str]):
                     "send fewer"
                 )
             values.setdefault(name, []).append(value)
-        # Joined once: adding each to what stands there already would copy that each time.
+        # Joined once: appending to the existing value would copy it each time.
         super().__init__((name, ", ".join(each)) for name, each in values.items())
         self.repeated = frozenset(name for name, each in values.items() if len(each) > 1)
 
@@ -193,7 +193,7 @@ class CallHeaders(dict[str, str]):
 def trace_context(headers: Mapping[str, str]) -> Context:
     """Return the caller's trace context, without baggage.
 
-    OpenTelemetry parses baggage in quadratic time, and logs what it cannot read, from any sender.
+    OpenTelemetry parses baggage in quadratic time, and logs invalid entries, from any sender.
     """
     found = {name: headers.get(name, "") for name in ("traceparent", "tracestate")}
     return _TRACE_CONTEXT.extract(

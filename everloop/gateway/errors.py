@@ -1,19 +1,19 @@
-"""What can go wrong in the gateway, and what a client is told about it: one table.
+"""Errors of the gateway, and their responses to clients: one table.
 
 GatewayError
 ├── TaskUnknownError        no task of that id belongs to the caller
-├── TaskReadOnlyError       the task is a sub-agent's, whom its client cannot tell anything
-├── TaskEndedError          the task has ended and takes no more messages
+├── TaskReadOnlyError       the task is a sub-agent's, which accepts nothing from its client
+├── TaskEndedError          the task has ended and accepts no more messages
 ├── TaskFullError           the task would get too large with the message
-├── TaskTooLargeError       the task is too large for one answer
-├── AnswerInvalidError      the task waits for an answer, and the message is none
-├── MessageChangedError     the task knows another message of this id
-├── KeyReusedError          the Idempotency-Key has come with another message
-├── PayloadLostError        a part of the task is gone from the blob store for good
-└── UnavailableError        a server that the gateway needs does not answer now
+├── TaskTooLargeError       the task is too large for one response
+├── AnswerInvalidError      the task waits for an answer, and the message is not one
+├── MessageChangedError     the task has another message of this id
+├── KeyReusedError          the Idempotency-Key was used with another message
+├── PayloadLostError        a part of the task is lost from the blob store for good
+└── UnavailableError        a server that the gateway needs does not respond now
     ├── TemporalUnavailableError
     ├── PayloadsUnavailableError
-    ├── NoWorkerError       Temporal answers, but no worker does
+    ├── NoWorkerError       Temporal responds, but no worker does
     └── TaskPausedError     an operator has paused the task
 """
 
@@ -48,7 +48,7 @@ from everloop.stores.push.deliveries import NotificationError
 from everloop.stores.views.interface import InvalidPageTokenError
 from everloop.workflows.contract.failures import BLOB_MISSING
 
-# Answers of this server that A2A has no error for, made known to all bindings of the SDK.
+# Errors of this server that A2A lacks, registered with all bindings of the SDK.
 #
 # A2A 1.0 §5.4 leaves authentication, authorisation, overload and outages to the statuses of HTTP and gRPC.
 
@@ -59,7 +59,7 @@ _Error = TypeVar("_Error", bound=A2AError)
 def known_as(
     jsonrpc: int, http: int, grpc_status: str, reason: str
 ) -> Callable[[type[_Error]], type[_Error]]:
-    """Say what an error is on each binding. JSON-RPC leaves -32099 to -32000 to servers; A2A took some."""
+    """Register an error's codes for each binding. JSON-RPC leaves -32099 to -32000 to servers."""
 
     def register(kind: type[_Error]) -> type[_Error]:
         sdk.JSON_RPC_ERROR_CODE_MAP[kind] = jsonrpc
@@ -71,9 +71,9 @@ def known_as(
 
 
 class RefusalError(A2AError):
-    """The call is refused before, or instead of, being served.
+    """Rejection of a call before, or instead of, its operation.
 
-    `retry_after` is in seconds, None: never. `headers` go with the answer over HTTP.
+    `retry_after` is in seconds, None: never. `headers` are added to the response over HTTP.
     """
 
     def __init__(
@@ -96,27 +96,27 @@ class RefusalError(A2AError):
 
 @known_as(-32031, 401, "UNAUTHENTICATED", "UNAUTHENTICATED")
 class UnauthenticatedError(RefusalError):
-    """Nobody knows who calls. `challenge` is what HTTP's WWW-Authenticate says."""
+    """The caller is not authenticated. `challenge` is the value of HTTP's WWW-Authenticate."""
 
 
 @known_as(-32032, 403, "PERMISSION_DENIED", "PERMISSION_DENIED")
 class ForbiddenError(RefusalError):
-    """The caller is known, and may not do this."""
+    """The caller is authenticated, and lacks permission."""
 
 
 @known_as(-32033, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS")
 class TooManyRequestsError(RefusalError):
-    """The owner asks for more than a share."""
+    """The owner has exceeded a limit."""
 
 
 @known_as(-32600, 431, "RESOURCE_EXHAUSTED", "TOO_MANY_HEADERS")
 class TooManyHeadersError(RefusalError):
-    """The request has more headers, or more metadata, than are read."""
+    """The request has more headers, or more metadata, than allowed."""
 
 
 @known_as(-32603, 503, "UNAVAILABLE", "UNAVAILABLE")
 class UnavailableNowError(RefusalError):
-    """A server that we need does not answer."""
+    """A required server does not respond."""
 
 
 _log = structlog.get_logger()
@@ -219,7 +219,7 @@ class TaskPausedError(UnavailableError):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a failure is to the client; without a `message`, in its own words. `retry_after`: seconds."""
+    """Response to a failure; without a `message`, with the failure's own text. `retry_after`: seconds."""
 
     error: type[A2AError]
     message: str = ""
@@ -228,7 +228,7 @@ class Answer:
 
 STORE_FAILURES = (
     *(RedisConnectionError, RedisTimeoutError, ReadOnlyError, OutOfMemoryError, OSError),
-    NotificationError,  # of a status that the store has taken; it is told again
+    NotificationError,  # of a status that the store has accepted; it is sent again
 )
 
 NO_SUCH_PAGE = "pageToken is not one that this list returned; leave it out to start over"
@@ -263,7 +263,7 @@ ANSWERS: dict[type[Exception], Answer] = {
 
 @contextmanager
 def a2a_errors() -> Generator[None]:
-    """Turn whatever goes wrong inside into an A2A error that tells the client nothing of our insides."""
+    """Turn any failure into an A2A error without internals."""
     try:
         yield
     except A2AError:
@@ -273,7 +273,7 @@ def a2a_errors() -> Generator[None]:
 
 
 def to_a2a(failure: Exception) -> A2AError:
-    """Look the failure up in the table; one that is not there is logged under the reference we answer."""
+    """Look the failure up in the table. Log an unexpected one under a reference, which the client gets."""
     answer = next((ANSWERS[kind] for kind in type(failure).__mro__ if kind in ANSWERS), None)
     if answer is None:
         reference = uuid.uuid4().hex[:12]
@@ -287,21 +287,21 @@ def to_a2a(failure: Exception) -> A2AError:
     return UnavailableNowError(message, retry_after=answer.retry_after)
 
 
-# What failures of calls to Temporal mean.
+# Meaning of failed calls to Temporal.
 
 CALL_TIMEOUT = 5.0
 """Seconds for one call to Temporal."""
 
 RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
-"""The same as Temporal's client takes it."""
+"""The same in the type of Temporal's client."""
 
 
 @asynccontextmanager
 async def translate_temporal_errors(seconds: float = CALL_TIMEOUT) -> AsyncGenerator[None]:
-    """Expect an answer in time.
+    """Limit the time of a call.
 
     Raises:
-        TemporalUnavailableError: there is none, or it says that Temporal cannot answer now.
+        TemporalUnavailableError: it timed out, or Temporal is unavailable.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -316,10 +316,10 @@ async def translate_temporal_errors(seconds: float = CALL_TIMEOUT) -> AsyncGener
 
 @asynccontextmanager
 async def translate_not_found(task_id: str) -> AsyncGenerator[None]:
-    """Expect that Temporal knows the task.
+    """Translate Temporal's error for a missing task.
 
     Raises:
-        TaskUnknownError: it does not.
+        TaskUnknownError: Temporal does not have the task.
     """
     try:
         yield
@@ -331,11 +331,11 @@ async def translate_not_found(task_id: str) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def translate_blob_errors() -> AsyncGenerator[None]:
-    """Expect that the large payloads of an answer can be had from the blob store.
+    """Translate errors of the blob store for large payloads.
 
     Raises:
         PayloadLostError: one is lost for good.
-        PayloadsUnavailableError: the store does not tell now.
+        PayloadsUnavailableError: the store does not respond now.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a gateway counts and measures, as `everloop.runtime.telemetry.instruments` says."""
+"""Metrics of a gateway, as described in `everloop.runtime.telemetry.instruments`."""
 
 from collections.abc import Collection
 
@@ -51,7 +51,7 @@ requests_refused = counter(
 
 
 def begin_counters(agent_ids: Collection[str]) -> None:
-    """Let counters begin at 0."""
+    """Create counters with the value 0."""
     begin_statuses(agent_ids)
     begin(tasks_started, agent=agent_ids)
     begin(tasks_finalized, state=[state.value for state in TERMINAL_STATES])

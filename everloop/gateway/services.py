@@ -1,4 +1,4 @@
-"""The parts of a gateway process that its addresses beside A2A use, put together once."""
+"""The parts of a gateway process for its addresses beside A2A."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from everloop.runtime.temporal.deletions import Deletions
 from everloop.stores.views.store import TaskViews
 
 Probe = Callable[[], Awaitable[object]]
-"""Asks a server something; whatever it raises, the server cannot be used."""
+"""Request to a server; any exception means that the server is unusable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """The parts; `probes` ask each server that we need. Without `push` nobody is notified."""
+    """The parts; `probes` check each required server. Without `push` there are no notifications."""
 
     settings: GatewaySettings
     client: Client
@@ -52,5 +52,5 @@ class Services:
 
     @property
     def is_open(self) -> bool:
-        """Whether callers prove nothing: each is the operator of what belongs to nobody."""
+        """Whether there is no authentication: each caller is the operator of the anonymous owner's tasks."""
         return self.http.access.authenticator.is_open

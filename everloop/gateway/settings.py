@@ -1,4 +1,4 @@
-"""How a gateway process is set up."""
+"""Settings of a gateway process."""
 
 import re
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import DEFAULT_TASK_QUEUE
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
-"""Hosts that listen on every interface, and so are no address a client can use."""
+"""Hosts that listen on every interface, and are no addresses for clients."""
 
 _ORIGIN = re.compile(r"https?://[^/?#@\s,*]+")
 _ADDRESS = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
 
 
 class GatewaySettings(Settings):
-    """What this gateway listens on and what it accepts."""
+    """Addresses and limits of this gateway."""
 
     host: str = "127.0.0.1"
     """Where to listen."""
@@ -112,7 +112,7 @@ class GatewaySettings(Settings):
 
     @property
     def grpc_address(self) -> str:
-        """Where agent cards say that gRPC is spoken, as `host:port`; empty if it is not."""
+        """The gRPC address in agent cards, as `host:port`; empty without gRPC."""
         if self.grpc_port is None:
             return ""
         return self.grpc_url or f"{self._reachable_host}:{self.grpc_port}"
@@ -125,11 +125,11 @@ class GatewaySettings(Settings):
 
 @dataclass(frozen=True)
 class Stores:
-    """Where tasks are shown from, where clients' secrets for their tools go, what tasks put out and said.
+    """Stores of task views, of clients' secrets for their tools, of artifacts and of conversations.
 
-    `link_seconds` is how long a link lasts at which clients fetch a part from the blob store itself; 0: they
-    fetch all from us. `redis` and `blobs` are asked how they fare. `conversations`: what is kept of tasks
-    that Temporal has forgotten; None: nothing.
+    `link_seconds` is the lifetime of a link by which clients fetch a part from the blob store itself;
+    0: they fetch all parts from the gateway. `redis` and `blobs` are probed. `conversations`: the
+    messages of tasks that Temporal has deleted; None: not stored.
     """
 
     views: TaskViews
@@ -144,7 +144,7 @@ class Stores:
 
 @dataclass(frozen=True)
 class Attachments:
-    """What schedules keep for their tasks."""
+    """Files and configs that schedules store for their tasks."""
 
     files: ScheduleFiles
     webhooks: ScheduleWebhooks
