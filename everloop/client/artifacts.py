@@ -1,4 +1,4 @@
-"""Artifacts: what there is of them, and their content, however large."""
+"""Artifacts: lists of them, and their content, of any size."""
 
 import asyncio
 import json
@@ -16,12 +16,12 @@ from everloop.client.fold import result_of
 
 
 class ArtifactCalls:
-    """The part of `Client` that is about artifacts."""
+    """The part of `Client` for artifacts."""
 
     _connection: Connection
 
     async def artifacts(self, context_id: str = "", *, task_id: str = "") -> list[Artifact]:
-        """Return the artifacts of a conversation or of a task, oldest first, as far as A2A tells them.
+        """Return the artifacts of a conversation or of a task, oldest first, as far as A2A lists them.
 
         Raises:
             InvalidError: neither is given.
@@ -61,7 +61,7 @@ class ArtifactCalls:
             return b"".join([piece async for piece in pieces])
 
     async def download(self, part: Part) -> AsyncGenerator[bytes]:
-        """Yield the content of a part in pieces, as it comes: of data as JSON, of text as UTF-8.
+        """Yield the content of a part in chunks, as they arrive: of data as JSON, of text as UTF-8.
 
         Raises:
             ClientError: it cannot be fetched.
@@ -69,16 +69,16 @@ class ArtifactCalls:
         if part.url is None:
             yield _content(part)
             return
-        await self._connection.transport()  # it knows how the gateway calls itself
+        await self._connection.transport()  # the gateway's own address comes from its card
         async with aclosing(self._connection.download(self._connection.reachable(part.url))) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def save(self, part: Part, path: str | Path) -> Path:
-        """Write the content of a part to a file, however large, and return its path.
+        """Write the content of a part to a file, of any size, and return its path.
 
-        The file is there when it is whole, in place of one that was there before. In a directory it gets the
-        name of the part.
+        The file is written when it is complete, and replaces an existing one. In a directory it gets
+        the name of the part.
 
         Raises:
             InvalidError: the file cannot be written.
@@ -106,6 +106,6 @@ def _content(part: Part) -> bytes:
 
 
 def _target(part: Part, path: str | Path) -> Path:
-    """Return the file to write; what the server calls the part leads to no other directory."""
+    """Return the file to write. A part's name from the server cannot lead to another directory."""
     path = Path(path).expanduser()
     return path / (Path(part.filename).name or "artifact") if path.is_dir() else path

@@ -29,10 +29,10 @@ from everloop.client.http import Credentials, Token, http_client, origin_of
 
 @dataclass(frozen=True)
 class AgentInfo:
-    """An agent that a server offers."""
+    """An agent of a server."""
 
     id: str
-    """Empty: the only agent of a server that is no Everloop."""
+    """Empty: the only agent of a server that is not an Everloop."""
     name: str
     description: str
     url: str
@@ -42,7 +42,7 @@ class AgentInfo:
 class Client(
     ArtifactCalls, ApprovalCalls, ContextCalls, OperatorCalls, PastCalls, ScheduleCalls, StoredCalls
 ):
-    """Asks an agent.
+    """Client of an agent.
 
     ```python
     async with Client("http://127.0.0.1:8080", agent="weather") as client:
@@ -53,17 +53,17 @@ class Client(
     Args:
         url: Of a gateway, of an agent, or of an agent card (it ends with .json).
         agent: The id of one of the gateway's agents; None for its default one.
-        api_key: Goes in the header that the card names, X-API-Key if it names none.
-        token: A bearer token, or a function that returns the one that is good now; asked for each request.
+        api_key: Sent in the header that the card names, X-API-Key if it names none.
+        token: A bearer token, or a function that returns the current one; called for each request.
         cert: The paths of a client certificate and its key, in PEM.
         ca: The path of the certificates to trust, in PEM; None for those of the system.
         hosts: Servers beside that of `url` to which the credentials may be sent, if the card names them.
         headers: Further headers of every request.
-        timeout: Seconds for an answer that comes at once. Streams last as long as their task.
-        reconnect: Seconds for which a connection that was lost is tried again, counted from the loss.
+        timeout: Seconds for an immediate response. Streams last as long as their task.
+        reconnect: Seconds of reconnection attempts, counted from the loss of the connection.
 
     Raises:
-        InvalidError: the url is none, or a certificate cannot be read.
+        InvalidError: the url is malformed, or a certificate cannot be read.
     """
 
     def __init__(  # noqa: PLR0913 -- all have names and defaults
@@ -101,11 +101,11 @@ class Client(
     # Agents.
 
     async def card(self) -> AgentCard:
-        """Return the card of the agent, as the SDK has it."""
+        """Return the card of the agent, in the SDK's type."""
         return await self._connection.card()
 
     async def agents(self) -> list[AgentInfo]:
-        """Return the agents of the gateway; of a server that is no Everloop the one of its card."""
+        """Return the agents of the gateway; of a server that is not an Everloop the one of its card."""
         card = await self._connection.card()
         if not await self._connection.is_everloop():
             url = card.supported_interfaces[0].url if card.supported_interfaces else ""
@@ -132,26 +132,25 @@ class Client(
         metadata: Mapping[str, Json] | None = None,
         message_id: str = "",
         detach: bool = False,
-        timeout: float | None = None,  # noqa: ASYNC109 -- the task goes on, and what is known of it is told
+        timeout: float | None = None,  # noqa: ASYNC109 -- the task goes on; the error has its state
     ) -> Result:
-        """Send a message, and return what came of it: the end of the task, or what it asks.
+        """Send a message, and return the result: the end of the task, or its questions.
 
         Args:
             content: Texts and parts.
             context_id: The conversation that it belongs to; empty begins one.
-            task_id: The task that it goes to; empty begins one.
-            question_id: The question of the task that it answers; empty: the oldest one, if it waits.
-            files: Paths of files that go with it, or parts.
-            data: A JSON value that goes with it.
+            task_id: The task that it continues; empty begins one.
+            question_id: The question of the task that it answers; empty: the oldest one, if the task waits.
+            files: Paths of files to attach, or parts.
+            data: A JSON value to attach.
             metadata: Of the message.
-            message_id: Names the message: with the same one it counts once, however often it is sent. Empty:
-                a new one.
-            detach: Return as soon as the task is there.
-            timeout: Seconds to wait; None for as long as it takes. The task goes on.
+            message_id: Identifies retries: messages with the same one count once. Empty: a new one.
+            detach: Return as soon as the task exists.
+            timeout: Seconds to wait; None for no limit. The task goes on.
 
         Raises:
             WaitTimeoutError: the time is up.
-            ClientError: the server refuses, or could not be reached for too long.
+            ClientError: the server rejects it, or could not be reached for too long.
         """
         ids = {"context_id": context_id, "task_id": task_id, "message_id": message_id}
         following = await self._following(await parts_of(content, files, data), metadata, question_id, ids)
@@ -182,12 +181,12 @@ class Client(
         metadata: Mapping[str, Json] | None = None,
         message_id: str = "",
     ) -> AsyncGenerator[Event]:
-        """Send a message, and yield what happens; `Done` is the last event. Arguments are those of `send`.
+        """Send a message, and yield the events; `Done` is the last one. Arguments are those of `send`.
 
-        A connection that is lost is made again: nothing is lost, and nothing comes twice.
+        A lost connection is made again: no event is lost, and none comes twice.
 
         Raises:
-            ClientError: the server refuses, or could not be reached for too long.
+            ClientError: the server rejects it, or could not be reached for too long.
         """
         ids = {"context_id": context_id, "task_id": task_id, "message_id": message_id}
         following = await self._following(await parts_of(content, files, data), metadata, question_id, ids)
@@ -205,18 +204,18 @@ class Client(
         detach: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 -- as of send
     ) -> Result:
-        """Answer a question of a task, and return what came of it.
+        """Answer a question of a task, and return the result.
 
         Args:
             task_id: The task that waits.
-            value: A text, or any other JSON value; what fits is told by `Question.kind` and its schema.
+            value: A text, or any other JSON value, according to `Question.kind` and its schema.
             question_id: Empty: the oldest question. A secret needs it.
             message_id: As of `send`.
             detach: As of `send`.
             timeout: As of `send`.
 
         Raises:
-            InvalidError: it is no answer to the question; the message says what is expected.
+            InvalidError: it does not answer the question. The message says what is expected.
             ClientError: as of `send`.
         """
         return await self.send(
@@ -238,9 +237,9 @@ class Client(
         detach: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 -- as of send
     ) -> Result:
-        """Say yes or no to a call that waits for it, and return what came of it; a no rejects any question.
+        """Approve or reject a pending call, and return the result. A rejection is valid for any question.
 
-        Questions that ask others than the owner are answered with `decide`.
+        Questions for others than the owner are answered with `decide`.
 
         Raises:
             ClientError: as of `send`.
@@ -256,15 +255,15 @@ class Client(
     # Tasks.
 
     async def watch(self, task_id: str, *, after: str = "") -> AsyncGenerator[Event]:
-        """Yield what happens in a task until it has ended, also while it waits; `Done` is the last event.
+        """Yield the events of a task until it has ended, also while it waits; `Done` is the last one.
 
         Args:
-            task_id: The task; of one that has ended, what it is.
-            after: The `event_id` behind which to go on; empty begins with the task as it stands.
+            task_id: The task; of an ended one, its result.
+            after: The `event_id` after which to resume; empty begins with the current task.
 
         Raises:
             NotFoundError: there is no such task.
-            ClientError: the server refuses, or could not be reached for too long.
+            ClientError: the server rejects it, or could not be reached for too long.
         """
         fold = TaskFold(is_everloop=await self._connection.is_everloop(), is_partial=bool(after))
         following = Following(self._connection, fold, reconnect=self._reconnect, task_id=task_id, after=after)
@@ -273,7 +272,7 @@ class Client(
                 yield event
 
     async def task(self, task_id: str) -> Result:
-        """Return a task as it stands.
+        """Return the current state of a task.
 
         Raises:
             NotFoundError: there is no such task.
@@ -289,7 +288,7 @@ class Client(
         Args:
             state: Only those in this state.
             context_id: Only those of this conversation.
-            limit: So many at most; None for all.
+            limit: The maximum number; None for all.
 
         Raises:
             InvalidError: there is no such state.
@@ -301,7 +300,7 @@ class Client(
                 yield result_of(task, is_everloop=is_everloop)
 
     async def cancel(self, task_id: str) -> Result:
-        """Cancel a task, and return it; repeating it is no error.
+        """Cancel a task, and return it. Repeating it is not an error.
 
         Raises:
             NotFoundError: there is no such task.
@@ -317,7 +316,7 @@ class Client(
         question_id: str,
         ids: Mapping[str, str],
     ) -> Following:
-        """Return what follows a message; `ids` are those of context, task and message."""
+        """Return the events after a message; `ids` are those of context, task and message."""
         about = {**(metadata or {}), **({QUESTION: question_id} if question_id else {})}
         message = message_of(parts, about, **ids)
         awaited = message.message_id if message.task_id else ""

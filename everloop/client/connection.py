@@ -1,4 +1,4 @@
-"""The way to an agent: its card, A2A's calls, and streams that tell their ids."""
+"""Connection to an agent: its card, A2A's calls, and streams with event ids."""
 
 import asyncio
 import re
@@ -35,15 +35,15 @@ from everloop.client.http import Credentials, origin_of
 from everloop.client.transport import EVENT_ID, IdentifyingTransport
 
 HTTP_EXTENSION = "https://everloop.dev/extensions/http/v1"
-"""What an Everloop serves beside A2A; `base` in its parameters is where."""
+"""The HTTP extension of Everloop, beside A2A. `base` in its parameters is its address."""
 
 CARD_PATH = ".well-known/agent-card.json"
 
 PAGE = 50
-"""Things that are asked for at a time."""
+"""Items per page of a list."""
 
 UNSTREAMED = 600.0
-"""Seconds in which a server that does not stream answers a message, at once or when it is done."""
+"""Seconds for the response of a server without streams, which may take as long as the task."""
 
 _BINDINGS = (TransportProtocol.JSONRPC.value, TransportProtocol.HTTP_JSON.value)
 
@@ -51,11 +51,11 @@ Query = Mapping[str, str | int]
 """Parameters of an address; empty ones are left out."""
 
 Responses = AsyncGenerator[tuple[pb.StreamResponse, str]]
-"""What a server streams, each with the id of its event."""
+"""Responses of a stream, each with the id of its event."""
 
 
 class Connection:
-    """The way to one agent. What goes wrong is a `ClientError`. The card is read once, when it is needed."""
+    """Connection to one agent. Errors are `ClientError`s. The card is read once, when it is needed."""
 
     def __init__(self, card_urls: Sequence[str], http: httpx.AsyncClient, credentials: Credentials) -> None:
         self.card_url = card_urls[0]
@@ -83,7 +83,7 @@ class Connection:
         return self._agent_id
 
     async def is_everloop(self) -> bool:
-        """Whether the agent tells all its events."""
+        """Whether the agent has the events extension."""
         return _is_everloop(await self.card())
 
     async def streams(self) -> bool:
@@ -91,7 +91,7 @@ class Connection:
         return (await self.card()).capabilities.streaming
 
     async def transport(self) -> ClientTransport:
-        """Return how the agent is called."""
+        """Return the transport of the agent."""
         if self._transport is None:
             self._transport = self._connect(await self.card())
         return self._transport
@@ -103,7 +103,7 @@ class Connection:
     # Calls of A2A.
 
     async def send(self, request: pb.SendMessageRequest) -> Responses:
-        """Send a message; return what yields what comes of it, each with the id of its event."""
+        """Send a message; return the stream of responses, each with the id of its event."""
         transport, headers = await self.transport(), {"Idempotency-Key": request.message.message_id}
         request.tenant = self._tenant
         if not await self.streams():
@@ -112,14 +112,14 @@ class Connection:
         return self._identified(transport.send_message_streaming(request, context=context), context)
 
     async def subscribe(self, task_id: str, after: str) -> Responses:
-        """Return what yields what happens to a task, behind an event if the server knows it."""
+        """Return the stream of a task, after an event if the server still has it."""
         transport = await self.transport()
         context = self._context(None, {"Last-Event-ID": after} if after else {})
         request = pb.SubscribeToTaskRequest(id=task_id, tenant=self._tenant)
         return self._identified(transport.subscribe(request, context=context), context)
 
     async def get_task(self, task_id: str, history_length: int) -> pb.Task:
-        """Return a task as it stands."""
+        """Return the current state of a task."""
         transport = await self.transport()
         request = pb.GetTaskRequest(id=task_id, history_length=history_length, tenant=self._tenant)
         with translate_errors(self._base):
@@ -135,7 +135,7 @@ class Connection:
     async def list_tasks(
         self, request: pb.ListTasksRequest, limit: int | None = None
     ) -> AsyncGenerator[pb.Task]:
-        """Yield tasks, the newest first, `limit` at most; pages are read as they are needed."""
+        """Yield tasks, the newest first, `limit` at most; pages are read as needed."""
         left, transport = limit, await self.transport()
         request.tenant = self._tenant
         while left is None or left > 0:
@@ -165,7 +165,7 @@ class Connection:
     async def _answered(
         self, transport: ClientTransport, request: pb.SendMessageRequest, context: ClientCallContext
     ) -> Responses:
-        """Yield what a server answers that does not stream."""
+        """Yield the response of a server without streams."""
         request.configuration.return_immediately = True
         with translate_errors(self._base):
             answer = await transport.send_message(request, context=context)
@@ -174,7 +174,7 @@ class Connection:
         else:
             yield pb.StreamResponse(message=answer.message), ""
 
-    # What is beside A2A.
+    # Addresses beside A2A.
 
     async def extension(self, path: str) -> str:
         """Return an address of the HTTP extension.
@@ -184,16 +184,16 @@ class Connection:
         """
         for each in (await self.card()).capabilities.extensions:
             if each.uri == HTTP_EXTENSION:
-                await self.transport()  # it knows how the gateway calls itself
+                await self.transport()  # the gateway's own address comes from its card
                 base = str(plain_struct(each.params).get("base") or "")
                 return self.reachable(f"{origin_of(self._public_base)}{base.rstrip('/')}{path}")
         raise self._missing(HTTP_EXTENSION)
 
     async def own(self, path: str) -> str:
-        """Return an address that Everloops have, and is of no extension.
+        """Return an address that Everloops have outside of the extension.
 
         Raises:
-            ExtensionMissingError: the server is none.
+            ExtensionMissingError: the server is not an Everloop.
         """
         if not await self.is_everloop():
             raise self._missing(path)
@@ -207,7 +207,7 @@ class Connection:
         )
 
     def reachable(self, url: str) -> str:
-        """Return an address that the gateway named of itself, as it is reached from here."""
+        """Return a URL of the gateway in the form that is reachable from here."""
         if self._public_base and url.startswith(self._public_base):
             return f"{self._base}/{url.removeprefix(self._public_base).lstrip('/')}"
         return url
@@ -215,7 +215,7 @@ class Connection:
     async def ask(
         self, method: str, url: str, body: JsonValue = None, *, query: Query | None = None, key: str = ""
     ) -> Any:  # noqa: ANN401 -- JSON
-        """Return the JSON that an address answers; with a `key` the same request counts once."""
+        """Return the JSON response of an address. Requests with the same `key` count once."""
         given = {name: value for name, value in (query or {}).items() if value != ""}
         with translate_errors(self._base):
             headers = {"Idempotency-Key": key} if key else {}
@@ -231,7 +231,7 @@ class Connection:
                 raise ServerError(f"what {url} answers is no JSON") from None
 
     async def download(self, url: str) -> AsyncGenerator[bytes]:
-        """Yield the content behind an address; one that the gateway redirects to gets no credentials."""
+        """Yield the content behind a URL. A redirection gets no credentials."""
         with translate_errors(url):
             async with self.http.stream("GET", url) as response:
                 target = response.headers["location"] if response.has_redirect_location else ""
@@ -245,7 +245,7 @@ class Connection:
                 async for piece in response.aiter_bytes():
                     yield piece
 
-    # The card, and what it says.
+    # The card, and its addresses.
 
     async def _read_card(self) -> pb.AgentCard:
         for card_url in self._card_urls[:-1]:
@@ -254,9 +254,9 @@ class Connection:
         return await self._fetch_card(self._card_urls[-1])
 
     def _place(self, card: pb.AgentCard) -> None:
-        """Find out where the gateway of a card is reached, and what it calls itself.
+        """Find the address of a card's gateway, and the gateway's name for itself.
 
-        An address that ends in `/agents/…` is that of an agent, or of a gateway. The card tells which.
+        An address that ends in `/agents/…` is that of an agent, or of a gateway. The card decides.
         """
         here = self._base = _directory(self.card_url)
         url = next((each.url for each in card.supported_interfaces if self._is_spoken(each)), "")
@@ -265,7 +265,7 @@ class Connection:
         public, of_agent = _split(url.rstrip("/"), _extension_base(card))
         origin, path = origin_of(here), urlsplit(public).path
         found = _OF_AGENT.fullmatch(here.removeprefix(f"{origin}{path}"))
-        if found or of_agent:  # else it is at another path than it says: behind a proxy, or a tunnel
+        if found or of_agent:  # else it is at another path than in its card: behind a proxy, or a tunnel
             self._base = f"{origin}{path}" if found else here.removesuffix(of_agent)
         self._public_base = f"{public}/"
         self._agent_id = unquote((of_agent or (found[0] if found else "")).removeprefix("/agents/"))
@@ -304,7 +304,7 @@ class Connection:
                 "client speaks nothing else"
             )
         is_ours = _is_everloop(card)
-        # A gateway is called where it is reached, whatever name it has for itself.
+        # A gateway is called at its reachable address, whatever its own name.
         trusted = [
             one for one in offered if is_ours or not self._credentials or self._credentials.trusts(one.url)
         ]
@@ -338,19 +338,19 @@ def _extension_base(card: pb.AgentCard) -> str:
 
 
 def _split(url: str, extension_base: str) -> tuple[str, str]:
-    """Return what a gateway calls itself, and what is behind that in the address of one of its agents."""
+    """Return the gateway's own URL, and the rest of the address of one of its agents."""
     base, slash, agent = url.rpartition("/agents/")
     is_of_gateway = f"{extension_base}/".startswith(f"{urlsplit(url).path}/")
     return (url, "") if is_of_gateway or not slash else (base, f"{slash}{agent}")
 
 
 def addresses(url: str, agent: str | None) -> Sequence[str]:
-    """Return where the card of an agent is looked for, in this order.
+    """Return the addresses to search for the card of an agent, in this order.
 
     `url` is that of a gateway, an agent or a card; `agent` is the id of one of the gateway's agents.
 
     Raises:
-        InvalidError: it is no address, or is one of a card although an id is given.
+        InvalidError: it is malformed, or is one of a card although an id is given.
     """
     if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
         raise InvalidError(

@@ -1,4 +1,4 @@
-"""What messages and artifacts are made of."""
+"""Content of messages and artifacts."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from everloop.client.errors import InvalidError
 
 MAX_FILE = 64 * 1024 * 1024
-"""Bytes of a file that is sent within a message; servers as a rule take less."""
+"""Maximum bytes of a file in a message; servers usually accept less."""
 
 ANY_MEDIA_TYPE = "application/octet-stream"
 
@@ -27,15 +27,15 @@ QUESTION = "question"
 """Key in the metadata of a message that names the question it answers."""
 
 NO_ANSWER: Mapping[str, JsonValue] = {QUESTION: None}
-"""Metadata of a message that is no answer, whatever the task asks when it arrives."""
+"""Metadata of a message that answers no question, even if the task asks one when it arrives."""
 
 Json: TypeAlias = "str | int | float | bool | Mapping[str, Json] | Sequence[Json] | None"
-"""A JSON value that is sent; what comes is a `JsonValue`."""
+"""A JSON value to send; received ones are `JsonValue`s."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A piece of a message or an artifact: exactly one of `text`, `data`, `raw` and `url` is there.
+    """A piece of a message or an artifact: exactly one of `text`, `data`, `raw` and `url` is set.
 
     >>> Part(data={"city": "Rome"}).is_data
     True
@@ -43,21 +43,21 @@ class Part:
 
     text: str | None = None
     data: JsonValue = None
-    """A JSON value; None is one (null) where nothing else is there."""
+    """A JSON value; None means null if no other content is set."""
     raw: bytes | None = field(default=None, repr=False)
     """The content of a file."""
     url: str | None = None
-    """Where the content of a file is (`Client.download` fetches it)."""
+    """The address of a file's content (`Client.download` fetches it)."""
     media_type: str = ""
     filename: str = ""
     metadata: Mapping[str, JsonValue] | None = None
 
     @classmethod
     def from_file(cls, path: str | Path, media_type: str = "") -> Self:
-        """Return a part with the content of a file; its type is told by its name unless it is given.
+        """Return a part with the content of a file. Its type is derived from its name unless it is given.
 
         Raises:
-            InvalidError: it cannot be read, or is too large for a message (64 MiB; servers may take less).
+            InvalidError: it cannot be read, or is too large for a message (64 MiB; servers may accept less).
         """
         path = Path(path).expanduser()
         try:
@@ -75,7 +75,7 @@ class Part:
 
     @classmethod
     def of(cls, proto: pb.Part) -> Self:
-        """Return the part that an A2A message holds."""
+        """Convert a part of an A2A message."""
         kind = proto.WhichOneof("content")
         return cls(
             text=proto.text if kind in {"text", None} else None,
@@ -88,10 +88,10 @@ class Part:
         )
 
     def to_proto(self) -> pb.Part:
-        """Return the part as A2A has it.
+        """Convert the part to A2A.
 
         Raises:
-            InvalidError: its data or metadata are no JSON.
+            InvalidError: its data or metadata are not JSON.
         """
         if self.text is not None:
             part = pb.Part(text=self.text)
@@ -118,7 +118,7 @@ class Part:
 
 
 Content = str | Part
-"""What a message may be made of."""
+"""Content of a message."""
 
 Files = Sequence[str | Path | Part]
 """Paths of files, or parts."""
@@ -135,26 +135,26 @@ class Artifact:
     context_id: str = ""
     task_id: str = ""
     is_complete: bool = False
-    """Nothing follows, as far as is known: while a task works, it may be complete before that is told."""
+    """No more content follows, as far as is known: in a running task it may be complete earlier."""
     is_failed: bool = False
-    """Its task has left it unfinished."""
+    """Its task left it unfinished."""
     metadata: Mapping[str, JsonValue] | None = None
 
     @property
     def text(self) -> str:
-        """All its texts; data and files have none."""
+        """All its texts; empty for data and files."""
         return "".join(part.text or "" for part in self.parts)
 
     @property
     def data(self) -> JsonValue:
-        """Its first JSON value, None if it has none."""
+        """Its first JSON value, or None."""
         return next((part.data for part in self.parts if part.is_data), None)
 
 
 def joined(parts: Iterable[Part], *, to_named: bool = False) -> tuple[Part, ...]:
-    """Return the parts, of plain texts that follow each other one.
+    """Return the parts, with consecutive plain texts joined.
 
-    `to_named`: a plain text also continues one that has a name or a type, as an Everloop means it.
+    `to_named`: a plain text also continues one with a name or a type, as in Everloop's messages.
     """
     whole: list[Part] = []
     for part in parts:
@@ -167,7 +167,7 @@ def joined(parts: Iterable[Part], *, to_named: bool = False) -> tuple[Part, ...]
 
 
 def text_of(parts: Sequence[pb.Part]) -> str:
-    """Return the texts of a message; where there are none, its data as JSON."""
+    """Return the texts of a message; without any, its data as JSON."""
     texts = [part.text for part in parts if part.text.strip()]
     if texts:
         return "\n".join(texts)
@@ -176,26 +176,26 @@ def text_of(parts: Sequence[pb.Part]) -> str:
 
 
 def struct(values: Mapping[str, Json]) -> Struct:
-    """Return metadata as A2A has them.
+    """Convert metadata to A2A.
 
     Raises:
-        InvalidError: they are no JSON.
+        InvalidError: they are not JSON.
     """
     return _parsed(dict(values), Struct(), "the metadata")
 
 
 _M = TypeVar("_M", Struct, Value)
 _DEEPEST = 100
-"""Lists and objects within each other: protobuf reads no more."""
+"""Maximum depth of nested lists and objects that protobuf reads."""
 
 
 def _parsed(value: Json, into: _M, what: str) -> _M:
     if problem := _problem_of(value):
         raise InvalidError(f"{what} cannot be sent as JSON: {problem}")
     try:
-        # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
+        # ParseDict accepts any JSON value for a Value; its annotation has objects only.
         return ParseDict(cast("dict[str, JsonValue]", value), into)
-    except Exception as error:  # noqa: BLE001 -- protobuf names no common class of what it raises
+    except Exception as error:  # noqa: BLE001 -- protobuf has no common class of its errors
         raise InvalidError(f"{what} cannot be sent as JSON: {error}") from None
 
 
@@ -239,12 +239,12 @@ _LARGEST = int(sys.float_info.max)
 
 
 def plain_struct(values: Struct) -> dict[str, JsonValue]:
-    """Return metadata as Python has them."""
+    """Convert metadata to Python values."""
     return cast("dict[str, JsonValue]", _whole_numbers(cast("JsonValue", MessageToDict(values))))
 
 
 def plain(value: Value) -> JsonValue:
-    """Return a JSON value as Python has it. Protobuf knows no integers; what is one comes back as one."""
+    """Convert a JSON value to Python. Protobuf has no integers; whole numbers become integers again."""
     return _whole_numbers(cast("JsonValue", MessageToDict(value)))
 
 
@@ -256,14 +256,14 @@ def _whole_numbers(value: JsonValue) -> JsonValue:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-# Messages, as they are sent.
+# Messages to send.
 
 
 async def parts_of(content: tuple[Content, ...], files: Files, data: Json) -> list[Part]:
     """Return the parts of a message.
 
     Raises:
-        InvalidError: there is none, or one is none, or a file cannot be read.
+        InvalidError: it is empty, a part is invalid, or a file cannot be read.
     """
     if others := [each for each in cast("tuple[object, ...]", content) if not isinstance(each, str | Part)]:
         kind = type(others[0]).__name__
@@ -290,7 +290,7 @@ def message_of(
     """Return a message of the user; `ids` are those of context and task. Without an id it gets a new one.
 
     Raises:
-        InvalidError: it holds what is no text, or no JSON.
+        InvalidError: it has content that is neither text nor JSON.
     """
     try:
         return pb.Message(

@@ -1,16 +1,16 @@
-"""What may go wrong when a gateway is asked. Each message says what was wrong and what to do.
+"""Errors of requests to a gateway. Each message says what was wrong and what to do.
 
 ClientError
 ├── UnreachableError         no connection, or it was lost
-├── UnauthenticatedError     the server does not know who calls
-├── ForbiddenError           the caller may not do this
+├── UnauthenticatedError     the caller is not authenticated
+├── ForbiddenError           the caller lacks permission
 ├── NotFoundError            there is no such task, artifact, agent or address
-├── InvalidError             the server does not take the request
-│   └── UnsupportedError     it takes no such request at all, or not now: the task has ended
+├── InvalidError             the server rejects the request
+│   └── UnsupportedError     it does not support such requests, or not in this state: the task has ended
 ├── BusyError                not now; `retry_after` says when
-├── ServerError              the server failed, or answers what cannot be read
-├── ExtensionMissingError    the server does not offer what this takes
-├── WaitTimeoutError         the task takes longer than was to be waited; it goes on (`events`)
+├── ServerError              the server failed, or its response cannot be read
+├── ExtensionMissingError    the server lacks the extension for this call
+├── WaitTimeoutError         the task takes longer than the timeout; it goes on (`events`)
 └── TaskNotCompletedError    the task has failed, or waits (`Result.raise_for_state`, `events`)
 """
 
@@ -25,14 +25,14 @@ from a2a.client.errors import A2AClientError, A2AClientTimeoutError
 from a2a.utils.errors import A2A_ERROR_REASONS, JSON_RPC_ERROR_CODE_MAP, A2AError
 
 _LONGEST = 1_000
-"""Characters of what a server says of an error."""
+"""Maximum characters of a server's error text."""
 
 
 class ClientError(Exception):
-    """A request came to nothing.
+    """A request failed.
 
-    `reason` is the server's word for it, such as TASK_NOT_FOUND, and `status` that of HTTP; empty and 0 where
-    there is none. The message is `problem`, and `advice` if there is any: that names arguments of `Client`.
+    `reason` is the server's code, such as TASK_NOT_FOUND, and `status` that of HTTP; empty and 0 if
+    missing. The message is `problem`, and `advice` if there is any: that names arguments of `Client`.
     """
 
     def __init__(self, message: str, *, advice: str = "", reason: str = "", status: int = 0) -> None:
@@ -53,8 +53,8 @@ class ClientError(Exception):
 class UnreachableError(ClientError):
     """There is no connection to the server, or it was lost.
 
-    `is_unsent`: the request has surely not been taken. Otherwise it may have been: send it again with the
-    same `message_id`. `cause` is what the network says of it, if it does.
+    `is_unsent`: the request has certainly not arrived. Otherwise it may have: send it again with the
+    same `message_id`. `cause` is the network's error, if there is one.
     """
 
     def __init__(
@@ -66,27 +66,27 @@ class UnreachableError(ClientError):
 
 
 class UnauthenticatedError(ClientError):
-    """The server does not know who calls."""
+    """The caller is not authenticated."""
 
 
 class ForbiddenError(ClientError):
-    """The caller is known, and may not do this."""
+    """The caller is authenticated, and lacks permission."""
 
 
 class NotFoundError(ClientError):
-    """There is no such task, artifact, agent or address, or it is somebody else's."""
+    """There is no such task, artifact, agent or address, or it belongs to another owner."""
 
 
 class InvalidError(ClientError):
-    """The request is not one that the server takes; the message says why."""
+    """The server rejects the request; the message says why."""
 
 
 class UnsupportedError(InvalidError):
-    """The server takes no such request, or not now: the task has ended."""
+    """The server does not support such requests, or not in this state: the task has ended."""
 
 
 class BusyError(ClientError):
-    """The server cannot do it now. Nothing is lost: ask again after `retry_after` seconds."""
+    """The server is busy. Nothing is lost: try again after `retry_after` seconds."""
 
     def __init__(self, message: str, *, retry_after: float, reason: str = "", status: int = 0) -> None:
         super().__init__(message, reason=reason, status=status)
@@ -94,14 +94,14 @@ class BusyError(ClientError):
 
 
 class ServerError(ClientError):
-    """The server failed, or answers what cannot be read."""
+    """The server failed, or its response cannot be read."""
 
 
 class ExtensionMissingError(ClientError):
-    """The server does not offer what this call takes: it is no Everloop, or an older one."""
+    """The server lacks the extension for this call: it is not an Everloop, or an older one."""
 
 
-# What a failure of the SDK, of HTTP, or of JSON-RPC means.
+# Translation of failures of the SDK, of HTTP, and of JSON-RPC.
 
 _STATUSES: Mapping[int, type[ClientError]] = {
     401: UnauthenticatedError,
@@ -125,15 +125,15 @@ _REASONS: Mapping[str, type[ClientError]] = {
 _CODES = {code: A2A_ERROR_REASONS.get(kind, "") for kind, code in JSON_RPC_ERROR_CODE_MAP.items()}
 _NOT_NOW = frozenset({408, 425, 429, 503})
 _GATEWAYS = frozenset({502, 504})
-"""Of proxies before the server, which may have got the request."""
+"""Statuses of proxies, whose server may have received the request."""
 
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _TOO_LATE = "{} takes too long to answer; look at what the server there prints or logs, and at the network"
 _NGINX = re.compile(r"<title>400 (No required SSL certificate was sent|The SSL certificate error)<")
-"""What nginx answers whom it does not know."""
+"""Response of nginx to a missing or invalid client certificate."""
 
 CERTIFICATE_REQUIRED = "CERTIFICATE_REQUIRED"
-"""The reason of an error, as TLS calls it."""
+"""Reason of a TLS error."""
 
 GIVE_CERTIFICATE = "give cert="
 MAY_DEMAND_CERTIFICATE = f"if it demands a client certificate, {GIVE_CERTIFICATE}"
@@ -142,12 +142,12 @@ NO_HEADER = "no header can have this value; look for line breaks and odd letters
 IS_IT_RUNNING = "is the gateway running, and is this its address?"
 
 _WAIT = 1.0
-"""Seconds to wait where a server that is busy does not say for how long."""
+"""Seconds to wait for a busy server without Retry-After."""
 
 
 @contextmanager
 def translate_errors(url: str) -> Generator[None]:
-    """Let what the SDK or HTTP raise of a request to `url` become a `ClientError`."""
+    """Translate errors of the SDK or HTTP for requests to `url` into `ClientError`s."""
     try:
         yield
     except (A2AError, httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
@@ -155,7 +155,7 @@ def translate_errors(url: str) -> Generator[None]:
 
 
 def client_error(error: Exception, url: str) -> ClientError:
-    """Return what an exception of the SDK or of HTTP means. Raise it `from None`."""
+    """Return the error for an exception of the SDK or of HTTP. Raise it `from None`."""
     if isinstance(error, A2AError) and not isinstance(error, A2AClientError):
         reason = A2A_ERROR_REASONS.get(type(error), "")
         return _REASONS.get(reason, ServerError)(excerpt(error.message), reason=reason)
@@ -174,7 +174,7 @@ def client_error(error: Exception, url: str) -> ClientError:
 
 
 def answer_error(response: httpx.Response) -> ClientError:
-    """Return what an answer with an error says. Its body has to be read."""
+    """Return the error in a response, whose body has been read."""
     if response.is_stream_consumed and (said := _NGINX.search(response.text[:200])):
         return _certificate_error(str(response.url), said[1])
     status, body = response.status_code, _body(response)
@@ -196,14 +196,14 @@ def answer_error(response: httpx.Response) -> ClientError:
 
 
 async def check_success(response: httpx.Response) -> None:
-    """Raise what an answer says of an error, if it is one."""
+    """Raise the error in a response, if it is one."""
     if not response.is_success:
         await response.aread()
         raise answer_error(response)
 
 
 def rpc_error(error: Mapping[str, object]) -> ClientError:
-    """Return what the error of a JSON-RPC answer says."""
+    """Return the error in a JSON-RPC response."""
     reason = _reason({"error": error})
     code, message = error.get("code"), excerpt(str(error.get("message") or "the server gives no reason"))
     if reason in {"UNAVAILABLE", "TOO_MANY_REQUESTS"}:
@@ -213,16 +213,16 @@ def rpc_error(error: Mapping[str, object]) -> ClientError:
 
 
 def excerpt(text: str) -> str:
-    """Return the text on one line, cut to what an error may quote."""
+    """Return the text on one line, truncated for an error."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
-    """Return what TLS made fail.
+    """Return the TLS error behind an exception.
 
-    A TLS 1.3 server says what is wrong with a client's certificate when the first answer is read, and httpx
-    lets that through as it is; one of TLS 1.2 says it when the connection is made.
+    A TLS 1.3 server reports an invalid client certificate when the first response is read, and httpx
+    does not wrap that error; one of TLS 1.2 reports it during the handshake.
     """
     while error and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
@@ -247,7 +247,7 @@ def _lost(error: httpx.RequestError | ssl.SSLError, url: str) -> ClientError:
         return UnreachableError(text, advice=TRUST_CERTIFICATE, is_unsent=True, cause=said)
     if isinstance(error, _UNSENT):
         said = excerpt(str(error)) or type(error).__name__
-        advice = MAY_DEMAND_CERTIFICATE if failed else IS_IT_RUNNING  # a server of TLS 1.2 says no more
+        advice = MAY_DEMAND_CERTIFICATE if failed else IS_IT_RUNNING  # a server of TLS 1.2 gives no details
         text = f"nobody answers at {url} ({said})"
         return UnreachableError(text, advice=advice, is_unsent=True, cause=said)
     if isinstance(error, httpx.TimeoutException):
@@ -274,7 +274,7 @@ def _message(body: Mapping[str, object]) -> str:
 
 
 def _reason(body: Mapping[str, object]) -> str:
-    """Return the reason of the ErrorInfo in the body of an error, as JSON-RPC and REST have it."""
+    """Return the reason of the ErrorInfo in the body of an error, in the form of JSON-RPC and REST."""
     error = _error_in(body)
     details = error.get("data") or error.get("details")
     for each in cast("list[object]", details) if isinstance(details, list) else []:

@@ -1,4 +1,4 @@
-"""What happens in a task, and what came of it, as a client sees it."""
+"""Events and results of tasks."""
 
 import json
 from collections.abc import Mapping
@@ -30,35 +30,36 @@ class TaskState(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing more happens."""
+        """Whether the task has ended for good."""
         return self in {TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED}
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody has to answer before the task goes on."""
+        """Whether the task needs an answer before it goes on."""
         return self in {TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What a task has used so far, its sub-agents included."""
+    """Usage of a task so far, including its sub-agents."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float | None = None
-    """In US dollars; None where no price is known."""
+    """In US dollars; None for an unknown price."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
-    """A tool call of the model, and what came of it."""
+    """A tool call of the model, with its result."""
 
     id: str
     name: str
     arguments: JsonValue = None
-    """As JSON; the text that the model wrote if it is none."""
+    """As JSON; the model's text if it is not JSON."""
     result: str | None = None
-    """None: it has not ended. Of a long one its beginning (`is_cut`); `url` is where all of it is."""
+    """None: it has not ended. A long one is truncated (`is_cut`); `url` is the address of the complete
+    one."""
     outcome: str = ""
     """ok, error, invalid, unknown or rejected; empty while it runs."""
     is_cut: bool = False
@@ -66,27 +67,27 @@ class ToolCall:
 
     @property
     def is_error(self) -> bool:
-        """Whether it has ended otherwise than well."""
+        """Whether it has ended without success."""
         return self.outcome not in {"", "ok"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happened in a task."""
+    """An event of a task."""
 
     task_id: str = ""
     event_id: str = ""
-    """Where `watch(after=…)` goes on behind it; empty: the server says none, or it belongs to a later one."""
+    """Position for `watch(after=…)`; empty: the server has none, or this event shares that of a later one."""
     at: datetime | None = None
     path: tuple[str, ...] = ()
-    """What names the calls that lead down to the sub-agent whose event it is; empty: the task's own."""
+    """The calls that lead down to the sub-agent of the event; empty: the task's own event."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextDelta(Event):
     """A piece of the answer.
 
-    `starts_over`: what came before is void, and the answer begins anew with this text (the model is asked
+    `starts_over`: earlier text is void, and the answer begins again with this text (the model is called
     again, or goes on with tools; the text may be empty).
     """
 
@@ -114,7 +115,7 @@ class ToolCallStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCallEnded(Event):
-    """A tool call has ended; `call.is_error` says how."""
+    """A tool call has ended, possibly with an error (`call.is_error`)."""
 
     call: ToolCall
 
@@ -126,7 +127,7 @@ class ToolCallEnded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Event):
-    """What the task is doing: said by a tool (`call_id`, `tool`), or by the narrator of the agent."""
+    """Progress of the task: from a tool (`call_id`, `tool`), or from the narrator of the agent."""
 
     text: str
     call_id: str = ""
@@ -135,7 +136,7 @@ class Progress(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class StatusChanged(Event):
-    """The task has a new status, with what it says about it."""
+    """The task has a new status, with its message."""
 
     state: TaskState
     text: str = ""
@@ -144,17 +145,17 @@ class StatusChanged(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ArtifactChanged(Event):
-    """An artifact has begun, grown, been replaced or completed. `artifact` is all of it so far."""
+    """An artifact has begun, grown, been replaced or completed. `artifact` is its content so far."""
 
     artifact: Artifact
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question(Event):
-    """Something that the task wants to know before it goes on (`Client.answer`, `Client.approve`)."""
+    """A question of the task that needs an answer before it goes on (`Client.answer`, `Client.approve`)."""
 
     id: str = ""
-    """Empty: the server names its questions not, and takes the next message for the answer."""
+    """Empty: the server's questions have no ids, and the next message is the answer."""
     kind: str = "clarification"
     """confirmation (yes or no), clarification (text), selection (one of `options`), data (a value that fits
     `json_schema`) or auth (a secret)."""
@@ -162,19 +163,19 @@ class Question(Event):
     options: tuple[str, ...] = ()
     json_schema: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     tool: str = ""
-    """The tool that asks, or that waits for a yes."""
+    """The tool that asks, or that waits for approval."""
     arguments: JsonValue = None
     purpose: str = "input"
-    """input: the tool asks; approval: it waits for a yes; outcome: nobody knows whether it ran."""
+    """input: the tool asks; approval: it waits for approval; outcome: it is unknown whether it ran."""
     approvers: str = "owner"
-    """owner: whoever began the task answers; another word is the scope of those who do."""
+    """owner: the task's owner answers; another value is the scope of those who do."""
     timeout: float | None = None
-    """Seconds after which it counts as answered by its default, or as rejected; None: never."""
+    """Seconds after which the default counts as the answer, or else a rejection; None: no timeout."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherEvent(Event):
-    """Anything else that the events extension tells, as it stands there: iteration, retry, usage, others."""
+    """Any other event of the events extension, unchanged: iteration, retry, usage, others."""
 
     kind: str
     data: Mapping[str, JsonValue]
@@ -182,7 +183,7 @@ class OtherEvent(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Reconnecting(Event):
-    """The connection was lost; in `delay` seconds it is made again. Nothing is lost, nothing comes twice."""
+    """The connection was lost, and is made again in `delay` seconds. No event is lost, none comes twice."""
 
     attempt: int
     delay: float
@@ -190,47 +191,48 @@ class Reconnecting(Event):
 
 
 Data = TypeVar("Data", default=JsonValue, covariant=True)  # noqa: PLC0105 -- it stands in signatures
-"""What the answer of an agent is that answers with data."""
+"""The type of an agent's data answer."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Generic[Data]):
-    """A task as it stands, or an answer without one."""
+    """The current state of a task, or an answer without one."""
 
     id: str
     """Of the task; empty: the agent answered without a task."""
     context_id: str = ""
     state: TaskState = TaskState.UNSPECIFIED
     text: str = ""
-    """The answer: the texts of the artifact `response`, or what a server without one says."""
+    """The answer: the texts of the artifact `response`, or the message of a server without one."""
     data: Data | None = None
-    """The answer of an agent that answers with data; None if there is none. It is JSON; in tests of an agent
-    with a pydantic model (`everloop.testing`) it is one of these."""
+    """The answer of an agent that answers with data; None without one. It is JSON; in tests of an agent
+    with a pydantic model (`everloop.testing`) it is an instance of the model."""
     artifacts: tuple[Artifact, ...] = ()
     """All artifacts but the answer."""
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage | None = None
-    """None: the server does not say."""
+    """None: the server does not report it."""
     questions: tuple[Question, ...] = ()
-    """What the task waits for."""
+    """The questions that the task waits for."""
     events: tuple[Event, ...] = field(default=(), repr=False)
-    """What this call saw, in order, of each artifact the last change; none of a task that was only read."""
+    """The events of this call, in order, with the last change of each artifact; empty for a task that was
+    only read."""
     error: str | None = None
-    """Why the task failed, was rejected or canceled, in words; None if it was not."""
+    """Why the task failed, was rejected or canceled, for people; None otherwise."""
     reason: str = ""
-    """The same for programs: ModelRefused, IterationLimit, …; also of an answer that was cut."""
+    """The same for programs: ModelRefused, IterationLimit, …; also of a truncated answer."""
     updated_at: datetime | None = None
     metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
     @property
     def is_done(self) -> bool:
-        """Whether the task has ended, however."""
+        """Whether the task has ended, in any state."""
         return self.state.is_terminal
 
     def data_as(self, model: type[Model]) -> Model:
-        """Return the answer as one of a pydantic model.
+        """Return the answer as an instance of a pydantic model.
 
         >>> class Weather(BaseModel):
         ...     degrees: int
@@ -239,7 +241,7 @@ class Result(Generic[Data]):
 
         Raises:
             TaskNotCompletedError: as of `raise_for_state`.
-            ServerError: the answer is something else; the message says where.
+            ServerError: the answer does not match; the message says where.
         """
         data = self.raise_for_state().data
         if isinstance(data, model):
@@ -274,7 +276,7 @@ class Done(Event):
 
 
 class WaitTimeoutError(ClientError, TimeoutError):
-    """The task takes longer than was to be waited, and goes on; `result` is what is known of it."""
+    """The task takes longer than the timeout, and goes on; `result` is its last known state."""
 
     def __init__(self, message: str, result: Result[Any]) -> None:
         super().__init__(message)
@@ -282,7 +284,7 @@ class WaitTimeoutError(ClientError, TimeoutError):
 
 
 class TaskNotCompletedError(ClientError):
-    """The task is not completed; `result` says what became of it."""
+    """The task is not completed; `result` is its state."""
 
     def __init__(self, message: str, result: Result[Any]) -> None:
         super().__init__(message, reason=result.reason)
@@ -290,7 +292,7 @@ class TaskNotCompletedError(ClientError):
 
 
 def arguments_of(text: JsonValue) -> JsonValue:
-    """Return the arguments of a call as JSON; as they are if they are none."""
+    """Parse the arguments of a call as JSON; return other text unchanged."""
     try:
         return json.loads(text) if isinstance(text, str) else text
     except ValueError:

@@ -1,7 +1,7 @@
-"""What a client knows of a task: A2A updates go in, events come out. Pure.
+"""State of a task on the client: A2A updates go in, events come out. Pure.
 
-A snapshot (a whole task) is compared with what is known, so that only what is new becomes an event, however
-often the connection was made anew.
+A snapshot (a complete task) is compared with the known state, so that only changes become events,
+however often the connection is made again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,25 +32,25 @@ from everloop.client.events import (
 )
 
 EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
-"""A client that activates it is told everything that happens in a task."""
+"""The extension with all events of a task."""
 
 RESPONSE = "response"
 """The artifact that carries the answer of an Everloop."""
 
 
 class TaskFold:
-    """One task, as far as it is known.
+    """The known state of one task.
 
-    `is_everloop`: the server says which artifact is the answer; of others, all texts are. `awaited` is the id
-    of a message that answers a question: until the task has taken it in, what it waits for is old.
-    `is_partial`: nothing is known of what came before.
+    `is_everloop`: the server marks the artifact that is the answer; of others, all texts are. `awaited`
+    is the id of a message that answers a question: until the task has received it, its open question is
+    old. `is_partial`: earlier events are missing.
     """
 
     def __init__(self, *, is_everloop: bool, awaited: str = "", is_partial: bool = False) -> None:
         self.task_id = ""
         self.state = TaskState.UNSPECIFIED
         self.is_whole = not is_partial
-        """Whether everything that happened in the task was seen."""
+        """Whether all events of the task were received."""
         self.is_direct = False
         """Whether the agent answered without a task."""
         self._is_everloop = is_everloop
@@ -62,20 +62,20 @@ class TaskFold:
         self._usage: Usage | None = None
         self._artifacts: dict[str, Artifact] = {}
         self._calls: dict[tuple[str, ...], ToolCall] = {}
-        """By path and id: those of sub-agents are among them."""
+        """By path and id, including those of sub-agents."""
         self._asked: set[str] = set()
         self._last_words = ""
         self._events: list[Event | None] = []
         self._changes: dict[str, int] = {}
-        """Where the last change of each artifact stands among the events: it has what those before had."""
+        """Index of each artifact's last change among the events: it includes the earlier ones."""
 
     @property
     def is_taken_in(self) -> bool:
-        """Whether the task knows the message that it was sent."""
+        """Whether the task has received the sent message."""
         return not self._awaited
 
     def apply(self, response: pb.StreamResponse, event_id: str) -> list[Event]:
-        """Take an update in; return what is new."""
+        """Apply an update; return the new events."""
         match response.WhichOneof("payload"):
             case "task":
                 events = self._task(response.task)
@@ -90,12 +90,12 @@ class TaskFold:
         return self._noted(events, event_id)
 
     def lacks_calls(self, task: pb.Task) -> bool:
-        """Whether a snapshot leaves out what the task has called: those in streams do."""
+        """Whether a snapshot leaves out the task's calls, as those in streams do."""
         is_new = state_of(task.status.state) is TaskState.SUBMITTED
         return not is_new and _steps(plain_struct(task.metadata)) is None
 
     def catch_up(self, task: pb.Task, event_id: str) -> list[Event]:
-        """Take in the calls of a task that was read, because a snapshot lacks them; return what is new."""
+        """Add the calls of a task that was read, because a snapshot lacks them; return the new events."""
         self.task_id, metadata = task.id, plain_struct(task.metadata)
         self.is_whole = not self._is_partial and _steps(metadata) is not None
         return self._noted(self._read_steps(metadata), event_id)
@@ -107,7 +107,7 @@ class TaskFold:
         return named
 
     def note(self, event: Event) -> Event:
-        """Remember an event."""
+        """Record an event."""
         if isinstance(event, ArtifactChanged):
             if (place := self._changes.get(event.artifact.id)) is not None:
                 self._events[place] = None
@@ -116,7 +116,7 @@ class TaskFold:
         return event
 
     def result(self) -> Result:
-        """Return the task as it stands."""
+        """Return the current state of the task."""
         said = text_of(self._status.message.parts)
         is_bad = self.state.is_terminal and self.state is not TaskState.COMPLETED
         answer = self._artifacts.get(RESPONSE)
@@ -141,7 +141,7 @@ class TaskFold:
         )
 
     def _text(self, said: str) -> str:
-        """Return the answer; a server without an artifact of its name may say it in any, or in the status."""
+        """Return the answer. A server without an artifact of its name may use any other, or the status."""
         if answer := self._artifacts.get(RESPONSE):
             return answer.text
         if self._is_everloop and not self.is_direct:
@@ -150,7 +150,7 @@ class TaskFold:
         words = dict.fromkeys(filter(None, [*texts, said.strip()]))
         return "\n\n".join(words) or self._last_words
 
-    # Whole tasks, and answers without one.
+    # Complete tasks, and answers without one.
 
     def _message(self, message: pb.Message) -> Iterator[Event]:
         self.is_direct, self.state = True, TaskState.COMPLETED
@@ -173,7 +173,7 @@ class TaskFold:
         yield from self._changed_status(task.status, _usage(self._metadata))
 
     def _read_steps(self, metadata: Mapping[str, JsonValue]) -> Iterator[Event]:
-        """Take in the calls in the metadata of a task; yield those that nobody knew to have ended."""
+        """Add the calls in the metadata of a task; yield those whose end is new."""
         for step in _steps(metadata) or ():
             for call in step.get("calls", []):
                 key, now = (str(call["call_id"]),), _ended_call(call)
@@ -183,7 +183,7 @@ class TaskFold:
                 if now.outcome:
                     yield ToolCallEnded(call=now)
 
-    # Updates of the status, and the events that stand in them.
+    # Updates of the status, and the events in them.
 
     def _status_update(self, update: pb.TaskStatusUpdateEvent) -> Iterator[Event]:
         self.task_id, self._context_id = update.task_id, update.context_id
@@ -215,7 +215,7 @@ class TaskFold:
                     yield question
 
     def _questions(self) -> tuple[Question, ...]:
-        """Return what the status asks: as an Everloop describes it, or in its words."""
+        """Return the questions of the status: in Everloop's format, or its text."""
         message, at = self._status.message, _time(self._status)
         for part in message.parts:
             data = plain(part.data) if part.HasField("data") else None
@@ -228,7 +228,7 @@ class TaskFold:
         return (Question(kind=kind, text=text_of(message.parts), at=at, task_id=self.task_id),)
 
     def _extension_event(self, data: Mapping[str, JsonValue], path: tuple[str, ...] = ()) -> Iterator[Event]:
-        """Yield an event of the extension; one of a sub-agent stands inside another."""
+        """Yield an event of the extension; one of a sub-agent is nested in another."""
         at = _moment(data.get("at"))
         if data.get("kind") == "sub-agent":
             inner, down = data.get("event"), data.get("path")
@@ -242,7 +242,7 @@ class TaskFold:
             yield replace(news, at=at, path=path)
 
     def _news(self, event: ToolCallStarted | ToolCallEnded, path: tuple[str, ...]) -> Event | None:
-        """Take a call in; None if it was known. Attempts that repeat what came before tell it again."""
+        """Record a call; None if it is not new. Retried attempts repeat earlier calls."""
         key = (*path, event.call_id)
         known = self._calls.get(key)
         if isinstance(event, ToolCallStarted):
@@ -275,7 +275,7 @@ class TaskFold:
         yield from self._deltas(grown, "".join(part.text or "" for part in came.parts), starts_over=False)
 
     def _replace(self, came: Artifact, *, is_last: bool) -> Iterator[Event]:
-        """Take a whole artifact in, in place of what is known of it."""
+        """Replace an artifact by a complete one."""
         came = replace(came, parts=joined(came.parts), is_complete=is_last and not came.is_failed)
         known = self._artifacts.get(came.id)
         if known == came:
@@ -285,7 +285,7 @@ class TaskFold:
         if after.startswith(before):
             yield from self._deltas(came, after[len(before) :], starts_over=False)
         elif self._is_partial and is_last and after.endswith(before):
-            yield from self._deltas(came, "", starts_over=False)  # its beginning came before we looked
+            yield from self._deltas(came, "", starts_over=False)  # its beginning came before the subscription
         else:
             yield from self._deltas(came, after, starts_over=True)
 
@@ -299,14 +299,14 @@ class TaskFold:
 
 
 def result_of(task: pb.Task, *, is_everloop: bool) -> Result:
-    """Return a task that was only read."""
+    """Return the result of a task that was only read."""
     fold = TaskFold(is_everloop=is_everloop)
     fold.apply(pb.StreamResponse(task=task), "")
     return replace(fold.result(), events=())
 
 
 def _steps(metadata: Mapping[str, JsonValue]) -> list[dict[str, Any]] | None:
-    """Return what the model and tools have done, None if the metadata do not tell."""
+    """Return the calls of model and tools in the metadata, None if they have none."""
     about = metadata.get(EVENTS_EXTENSION)
     return cast("list[dict[str, Any]] | None", about.get("steps")) if isinstance(about, dict) else None
 
@@ -319,7 +319,7 @@ _TERMINAL = frozenset(number for number, state in _STATES.items() if state.is_te
 
 
 def state_of(state: int) -> TaskState:
-    """Return a state of A2A; one that is not known is as good as none."""
+    """Return a state of A2A; an unknown one counts as missing."""
     return _STATES.get(state, TaskState.UNSPECIFIED)
 
 

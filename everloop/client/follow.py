@@ -1,4 +1,4 @@
-"""Following a task to its end, however often the connection is lost."""
+"""Following of a task to its end, across lost connections."""
 
 import asyncio
 import random
@@ -21,14 +21,14 @@ from everloop.client.events import Done, Event, Reconnecting, Result
 from everloop.client.fold import TaskFold, result_of
 
 HISTORY = 20
-"""Messages that are asked for with a task: a server that is no Everloop may give its answer as one."""
+"""Messages requested with a task: a server that is not an Everloop may send its answer as one."""
 
 _FIRST_DELAY = 0.2
 _LONGEST_DELAY = 5.0
 
 
 class Backoff:
-    """How long a connection that was lost is tried again: `seconds`, counted from the loss."""
+    """Backoff of reconnections, for `seconds` after the loss of the connection."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -36,11 +36,11 @@ class Backoff:
         self._attempts = 0
 
     def restore(self) -> None:
-        """Begin anew: something has come."""
+        """Reset the backoff after a received event."""
         self._since, self._attempts = None, 0
 
     def next(self, problem: ClientError) -> Reconnecting:
-        """Return when the next attempt is.
+        """Return the next attempt.
 
         Raises:
             ClientError: the problem, if it has lasted too long.
@@ -57,16 +57,16 @@ class Backoff:
 
 
 class _EndedError(UnreachableError):
-    """The stream has ended, and nothing is wrong but that the task has not."""
+    """The stream ended regularly before the task did."""
 
 
 class Following:
     """One task, followed from a message on (`request`) to the end of its turn, or as `task_id` to its end.
 
-    `after` is the event behind which it goes on. `reconnect`: seconds for which one is tried again.
+    `after` is the event after which it resumes. `reconnect`: seconds of reconnection attempts.
     """
 
-    def __init__(  # noqa: PLR0913 -- what is followed, and how
+    def __init__(  # noqa: PLR0913 -- the followed task, and options
         self,
         connection: Connection,
         fold: TaskFold,
@@ -88,10 +88,10 @@ class Following:
         self._turn_has_ended = False
 
     async def events(self) -> AsyncGenerator[Event]:
-        """Yield what happens, and at last the result.
+        """Yield the events, and at last the result.
 
         Raises:
-            ClientError: the server refuses, or could not be reached for too long.
+            ClientError: the server rejects it, or could not be reached for too long.
         """
         self._is_polling = self._request is None and not await self._connection.streams()
         while not self._is_over():
@@ -114,7 +114,7 @@ class Following:
 
     @property
     def _is_sending(self) -> bool:
-        """Whether nothing tells yet that the message has arrived."""
+        """Whether the arrival of the message is still unconfirmed."""
         return self._request is not None and not self.fold.task_id
 
     def _is_over(self) -> bool:
@@ -123,7 +123,7 @@ class Following:
         return state.is_terminal or waits or self._turn_has_ended
 
     async def _has_to_poll(self, problem: ClientError) -> bool:
-        """Whether to read the task from now on: it ended meanwhile, or the server lets nobody subscribe."""
+        """Whether to poll from now on: the task has ended meanwhile, or the server has no subscriptions."""
         if self._is_polling or self._is_sending:
             return False
         if isinstance(problem, _EndedError):
@@ -135,13 +135,13 @@ class Following:
         return self._is_polling
 
     async def _wait_after(self, problem: ClientError) -> Reconnecting:
-        """Return how long to wait before the next attempt.
+        """Return the delay of the next attempt.
 
-        There is one once something has come, or if a message may have arrived at an Everloop: that takes the
-        same message once, however often it comes; of other servers nobody knows.
+        There is one after a received event, or if a message may have arrived at an Everloop, which
+        deduplicates it. Other servers may not.
 
         Raises:
-            ClientError: the problem, if there is to be none.
+            ClientError: the problem, without a next attempt.
         """
         is_lasting = not isinstance(problem, UnreachableError | BusyError | ServerError)
         if not self._goes_on and self._is_sending and isinstance(problem, UnreachableError):
@@ -151,7 +151,7 @@ class Following:
         return self._backoff.next(problem)
 
     async def _connected(self) -> AsyncGenerator[Event]:
-        """Yield what is new until the connection ends, or nothing more is wanted."""
+        """Yield the new events until the connection or the turn ends."""
         is_turn, held = self._is_sending, list[pb.StreamResponse]()
         async with aclosing(await self._source()) as source:
             async for response, event_id in source:
@@ -193,7 +193,7 @@ class Following:
         return await self._connection.subscribe(self._known_id, self._after)
 
     async def _polled(self) -> Responses:
-        """Read the task again and again, ever more slowly."""
+        """Poll the task, with growing delays."""
         delay = _FIRST_DELAY
         while True:
             task = await self._connection.get_task(self._known_id, HISTORY)
@@ -202,15 +202,15 @@ class Following:
             delay = min(_LONGEST_DELAY, delay * 1.5)
 
     async def _result(self) -> Result:
-        """Return the task; what was not seen of it is read."""
+        """Return the task, completed by a read of missing parts."""
         known = self.fold.result()
         if self.fold.is_whole or self.fold.is_direct or not await self._connection.is_everloop():
             return known
         try:
             task = await self._connection.get_task(known.id, HISTORY)
         except ClientError:
-            return known  # better than nothing: the task has ended well
+            return known  # better than an error: the task has ended well
         read = result_of(task, is_everloop=True)
-        if read.state is not known.state:  # it has gone on since
+        if read.state is not known.state:  # it has changed since
             return replace(known, tool_calls=read.tool_calls)
         return replace(read, events=known.events)

@@ -1,4 +1,4 @@
-"""HTTP as a client of agents needs it: credentials, certificates, and the proxies of the environment."""
+"""HTTP client of agents: credentials, certificates, and the proxies of the environment."""
 
 import os
 import ssl
@@ -15,16 +15,16 @@ from everloop.client.fold import EVENTS_EXTENSION
 from everloop.client.transport import CONNECT_TIMEOUT
 
 THIS_MACHINE = ("all://127.0.0.1", "all://localhost", "all://[::1]")
-"""What is reached without the proxies of the environment: they are for the world outside."""
+"""Addresses that bypass the proxies of the environment, which are for other machines."""
 
 Token = str | Callable[[], str]
-"""A bearer token, or what returns the one that is good now."""
+"""A bearer token, or a function that returns the current one."""
 
 
 class HttpClient(httpx.AsyncClient):
-    """Leaves out what NO_PROXY names in a form that httpx cannot read, as curl, Go and httpx2 do.
+    """Ignores entries of NO_PROXY that httpx cannot read, as curl, Go and httpx2 do.
 
-    A platform names networks of IPv6 in it, and httpx refused to make any client.
+    Platforms put IPv6 networks in it, with which httpx fails to create any client.
     """
 
     def _get_proxy_map(
@@ -45,7 +45,7 @@ def _is_address(pattern: str) -> bool:
 
 
 class Credentials(httpx.Auth):
-    """Shows who calls, to the server that was named and to nobody else."""
+    """Adds the credentials to requests to the named server, and to no other."""
 
     def __init__(self, origin: str, *, api_key: str, token: Token, hosts: Sequence[str]) -> None:
         self.header = "X-API-Key"
@@ -113,10 +113,10 @@ def http_client(
 
 @cache
 def system_tls() -> ssl.SSLContext:
-    """Return the certificates that the system trusts; to load them takes longer than most calls.
+    """Return a context with the system's certificates. Loading them takes longer than most calls.
 
     Raises:
-        InvalidError: those that the environment names cannot be read.
+        InvalidError: the certificates that the environment names cannot be read.
     """
     return _load_system_tls()
 

@@ -1,4 +1,4 @@
-"""The same client for code without asyncio: scripts, notebooks, threads."""
+"""Synchronous client for code without asyncio: scripts, notebooks, threads."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class LoopThread:
-    """A thread in which an event loop runs, for code that has none, or one that waits for nothing."""
+    """Thread with an event loop, for code without one, or inside of a running one."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -28,12 +28,12 @@ class LoopThread:
         self._thread.start()
 
     def _serve(self) -> None:
-        """Run the loop, and at its end all that libraries have left for it, so that nothing complains."""
+        """Run the loop, then finish the tasks that libraries have left in it, to avoid warnings."""
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._is_closed.wait())
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Return what a coroutine returns."""
+        """Return the result of a coroutine."""
         if self.is_closed:
             coroutine.close()
             raise RuntimeError(
@@ -54,7 +54,7 @@ class LoopThread:
         self._loop.call_soon_threadsafe(begin)
         try:
             ended.wait()
-        except BaseException:  # Ctrl-C: nothing is left behind in the thread
+        except BaseException:  # Ctrl-C: cancel the coroutine in the thread
             self._loop.call_soon_threadsafe(end)
             ended.wait()
             raise
@@ -69,7 +69,7 @@ class LoopThread:
 
     @property
     def _is_forked(self) -> bool:
-        """Whether this is another process, which has the loop and no thread that runs it."""
+        """Whether this is a forked process, which has the loop without its thread."""
         return os.getpid() != self._process
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class LoopThread:
 
 
 async def _caught(coroutine: Coroutine[Any, Any, _T]) -> _T | SystemExit | KeyboardInterrupt:
-    """Return an exit, as of a function that makes tokens, for the caller: it would end the event loop."""
+    """Return an exit, such as one of a token function, for the caller: it would end the event loop."""
     try:
         return await coroutine
     except (SystemExit, KeyboardInterrupt) as error:
@@ -102,7 +102,7 @@ def _wait(
 def _iterate(
     method: Callable[Concatenate[Client, _P], AsyncGenerator[_T]],
 ) -> Callable[Concatenate["SyncClient", _P], Generator[_T]]:
-    """Return a method of `SyncClient` that yields what one of `Client` does."""
+    """Return a method of `SyncClient` that yields the items of one of `Client`."""
 
     @wraps(method)
     def iterating(self: "SyncClient", /, *args: _P.args, **kwargs: _P.kwargs) -> Generator[_T]:
@@ -123,10 +123,10 @@ async def _next(items: AsyncGenerator[_T]) -> _T:
 
 
 class SyncClient:
-    """`Client` for code without asyncio: the same methods, which return when it is done.
+    """`Client` for code without asyncio: the same methods, which block until they are done.
 
-    What is an `async for` there is a `for` here. It works where a loop runs already, as in a notebook: all
-    happens in a thread of its own, which ends with `close()` or the `with` block. Make it after a fork
+    Use `for` in place of `async for`. It works inside of a running loop, as in a notebook: all requests
+    run in a thread of its own, which ends with `close()` or the `with` block. Create it after a fork
     (gunicorn with `preload`, Celery): a child has no such thread, and its calls raise `RuntimeError`.
 
     ```python

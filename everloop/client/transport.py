@@ -1,4 +1,4 @@
-"""Streams of JSON-RPC whose events tell their ids: the SDK's own transport drops them."""
+"""Streams of JSON-RPC with event ids, which the SDK's own transport drops."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -14,17 +14,17 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from everloop.client.errors import ServerError, UnreachableError, check_success, rpc_error
 
 EVENT_ID = "event_id"
-"""Where the state of a call holds the id of the event that was yielded last; empty: it has none."""
+"""Key in the state of a call: the id of the last yielded event; empty if it has none."""
 
 SILENCE = 60.0
-"""Seconds without a byte after which a stream is taken for lost; servers send comments in between."""
+"""Seconds without a byte after which a stream counts as lost; servers send comments in between."""
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to make a connection."""
 
 
 class IdentifyingTransport(JsonRpcTransport):
-    """JSON-RPC; while an event is out, its id stands in the state of the call (`EVENT_ID`)."""
+    """JSON-RPC. While an event is processed, its id is in the state of the call (`EVENT_ID`)."""
 
     def send_message_streaming(
         self, request: pb.SendMessageRequest, *, context: ClientCallContext | None = None
@@ -73,7 +73,7 @@ async def _server_sent(response: httpx.Response) -> AsyncGenerator[tuple[str, by
     """Yield the events of a stream, each with its id.
 
     Raises:
-        UnreachableError: the server says that it stops, and where to go on.
+        UnreachableError: the server announces its stop, and the event after which to resume.
     """
     event_id, data, stops = "", list[bytes](), False
     async with aclosing(_lines(response)) as lines:
@@ -94,7 +94,7 @@ async def _server_sent(response: httpx.Response) -> AsyncGenerator[tuple[str, by
 
 
 async def _lines(response: httpx.Response) -> AsyncGenerator[bytes]:
-    """Yield the lines of a body: in server-sent events nothing but CR and LF ends one."""
+    """Yield the lines of a body. In server-sent events only CR and LF end one."""
     rest = bytearray()
     async for chunk in response.aiter_bytes():
         rest += chunk

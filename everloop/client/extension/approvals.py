@@ -1,4 +1,4 @@
-"""What waits for the caller, over all tasks; questions that ask others than the owner of their task."""
+"""Open questions for the caller, over all tasks, including those for others than the owner of their task."""
 
 from collections.abc import AsyncGenerator
 from datetime import datetime
@@ -10,7 +10,7 @@ from everloop.client.extension.calls import Answer, ExtensionCalls, read, segmen
 
 
 class Approval(Answer):
-    """A question of somebody's task that asks the caller, who has its scope (`Client.decide`)."""
+    """A question of another owner's task for the caller, who has its scope (`Client.decide`)."""
 
     task_id: str
     question_id: str
@@ -26,7 +26,7 @@ class Approval(Answer):
 
 
 class OpenQuestion(Approval):
-    """A question that waits for the caller: of a task of the owner, or an approval.
+    """An open question for the caller: of a task of the owner, or an approval.
 
     The first is answered by a client of its `agent` (`Client.answer`, `Client.approve`), the second by
     `Client.decide`.
@@ -38,7 +38,7 @@ class OpenQuestion(Approval):
     purpose: str = "input"
     options: list[str] = []
     timeout: float | None = None
-    """Seconds from `asked_at` on; None: it does not end."""
+    """Seconds after `asked_at`; None: no timeout."""
     answer_by: str = "message"
     """message, or approval."""
     answer_schema: dict[str, JsonValue] = {}
@@ -48,7 +48,7 @@ class OpenQuestion(Approval):
 
 
 class Decision(Answer):
-    """What somebody said in the owner's place."""
+    """An approver's answer in place of the owner."""
 
     task_id: str
     question: str
@@ -59,13 +59,13 @@ class Decision(Answer):
 
 
 class ApprovalCalls(ExtensionCalls):
-    """The part of `Client` that is about what waits for people."""
+    """The part of `Client` for open questions."""
 
     def questions(self, *, owner: str = "") -> AsyncGenerator[OpenQuestion]:
-        """Yield what waits for the caller, of all agents and tasks; approvals come first.
+        """Yield the open questions for the caller, of all agents and tasks; approvals come first.
 
         Args:
-            owner: Whose, where that is not the caller; takes the scope admin.
+            owner: Another owner than the caller's; requires the scope admin.
         """
         return self._listed("/questions", "questions", OpenQuestion, {"owner": owner})
 
@@ -80,17 +80,17 @@ class ApprovalCalls(ExtensionCalls):
     async def decide(
         self, task_id: str, question_id: str, *, approved: bool = True, note: str = ""
     ) -> Decision:
-        """Answer a question of somebody's task in its owner's place; saying the same again is no error.
+        """Answer a question of another owner's task. Repeating the same answer is not an error.
 
         Args:
-            task_id: As `Approval` has it.
-            question_id: As `Approval` has it.
+            task_id: As in `Approval`.
+            question_id: As in `Approval`.
             approved: Whether the call may run.
-            note: The model reads that of a no; at most 2,000 characters.
+            note: The model reads that of a rejection; at most 2,000 characters.
 
         Raises:
-            NotFoundError: no such question waits for the caller.
-            InvalidError: somebody else has answered it (status 409).
+            NotFoundError: the caller has no such open question.
+            InvalidError: another caller has answered it (status 409).
         """
         path = f"/approvals/{segment(task_id)}/{segment(question_id)}"
         body: JsonValue = {"approved": approved, "note": note}

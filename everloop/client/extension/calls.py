@@ -1,4 +1,4 @@
-"""What an Everloop serves beside A2A (docs/protocol/extension.md): how it is asked for, and the answers."""
+"""Requests to the addresses of an Everloop beside A2A (docs/protocol/extension.md), and their responses."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, TypeVar, cast
@@ -12,7 +12,7 @@ from everloop.client.errors import ExtensionMissingError, NotFoundError, ServerE
 
 
 class Answer(BaseModel):
-    """Something that an Everloop tells beside A2A. Fields that are not known here are kept as they came."""
+    """A response, or a part of one, of an Everloop beside A2A. Unknown fields are preserved."""
 
     model_config = ConfigDict(frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True)
 
@@ -21,14 +21,14 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
 class ExtensionCalls:
-    """How a part of `Client` asks: what takes an Everloop raises ExtensionMissingError elsewhere."""
+    """Base of the parts of `Client`. Methods that need an Everloop raise ExtensionMissingError elsewhere."""
 
     _connection: Connection
 
     async def _asked(
         self, method: str, path: str, body: JsonValue = None, *, query: Query | None = None, key: str = ""
     ) -> dict[str, Any]:
-        """Return the JSON that an address of the extension answers; with a `key` the same counts once.
+        """Return the JSON response of an address of the extension; requests with the same `key` count once.
 
         Raises:
             ExtensionMissingError: the server has no such address.
@@ -62,10 +62,10 @@ class ExtensionCalls:
 
 
 def read(kind: type[AnswerT], answer: Mapping[str, Any]) -> AnswerT:
-    """Return an answer as what it is.
+    """Validate a response.
 
     Raises:
-        ServerError: it is something else.
+        ServerError: it does not match.
     """
     try:
         return kind.model_validate(answer)

@@ -1,4 +1,4 @@
-"""Conversations, how long they are kept, and how all of something is deleted."""
+"""Conversations, their retention, and deletion."""
 
 from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
@@ -17,28 +17,28 @@ class Context(Answer):
 
     id: str
     title: str = ""
-    """How its first message begins, unless somebody has given it another one."""
+    """The beginning of its first message, unless it was changed."""
     created_at: datetime | None = None
     updated_at: datetime | None = None
-    """When a task of it changed last."""
+    """Time of the last change of its tasks."""
     tasks: int = 0
     open_tasks: int = 0
-    """Of these, those that have not ended."""
+    """Number of these that have not ended."""
     agents: list[str] = []
     usage: TotalUsage | None = None
     retention: str | None = None
-    """Such as 12h or 30d; None: as the server keeps all."""
+    """Such as 12h or 30d; None: the server's default."""
 
 
 class ConversationMessage(TranscriptMessage):
-    """Something that was said in a conversation. What only some have is in `model_extra`."""
+    """A message of a conversation. Fields of some messages only are in `model_extra`."""
 
     task_id: str = ""
     agent: str = ""
 
 
 class Removed(Answer):
-    """What a deletion has removed until now."""
+    """Number of objects that a deletion has removed so far."""
 
     tasks: int = 0
     artifacts: int = 0
@@ -47,7 +47,7 @@ class Removed(Answer):
 
 
 class Deleted(Answer):
-    """What a deletion is of."""
+    """Object of a deletion."""
 
     kind: str
     """task, context, artifact or owner."""
@@ -55,7 +55,7 @@ class Deleted(Answer):
 
 
 class Deletion(Answer):
-    """How a deletion stands. Once its state is done, nothing of it is kept anywhere."""
+    """State of a deletion. Once it is done, no part of the object is stored anywhere."""
 
     id: str
     of: Deleted
@@ -67,18 +67,18 @@ class Deletion(Answer):
 
 
 Retention = timedelta | str | None
-"""A length of time in full hours, also as a text such as 12h or 30d; None: as the server keeps all."""
+"""A duration in full hours, also as a text such as 12h or 30d; None: the server's default."""
 
 
 class ContextCalls(ExtensionCalls):
-    """The part of `Client` that is about conversations and deletion."""
+    """The part of `Client` for conversations and deletion."""
 
     def contexts(self, *, query: str = "", owner: str = "") -> AsyncGenerator[Context]:
-        """Yield conversations, those first whose tasks changed last.
+        """Yield conversations, the last changed first.
 
         Args:
-            query: Only those in whose titles it stands.
-            owner: Whose, where that is not the caller; takes the scope admin.
+            query: Only those with matching titles.
+            owner: Another owner than the caller's; requires the scope admin.
         """
         asked = {"query": query, "owner": owner}
         return self._listed("/contexts", "contexts", Context, asked)
@@ -87,7 +87,7 @@ class ContextCalls(ExtensionCalls):
         """Return a conversation.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: it does not exist.
         """
         answer = await self._asked("GET", f"/contexts/{segment(context_id)}", query={"owner": owner})
         return read(Context, answer["context"])
@@ -95,16 +95,16 @@ class ContextCalls(ExtensionCalls):
     async def change_context(
         self, context_id: str, *, title: str = "", retention: Retention | EllipsisType = ...
     ) -> Context:
-        """Give a conversation another title, or say how long it is kept after its last change.
+        """Change the title of a conversation, or its retention after its last change.
 
         Args:
             context_id: The conversation.
-            title: Empty: it stays.
-            retention: What is over is deleted, with all that the conversation holds. Left out: it stays.
+            title: Empty: unchanged.
+            retention: The conversation is deleted after it, with all its contents. Left out: unchanged.
 
         Raises:
-            NotFoundError: there is none.
-            InvalidError: the server does not take these.
+            NotFoundError: it does not exist.
+            InvalidError: the server rejects these values.
         """
         body: dict[str, JsonValue] = {"title": title} if title else {}
         if not isinstance(retention, EllipsisType):
@@ -113,16 +113,16 @@ class ContextCalls(ExtensionCalls):
         return read(Context, answer["context"])
 
     def conversation(self, context_id: str, *, owner: str = "") -> AsyncGenerator[ConversationMessage]:
-        """Yield all that was said in a conversation, oldest task first, with calls of tools and times.
+        """Yield all messages of a conversation, oldest task first, with tool calls and times.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: it does not exist.
         """
         path = f"/contexts/{segment(context_id)}/messages"
         return self._listed(path, "messages", ConversationMessage, {"owner": owner})
 
     def owner_artifacts(self, *, context_id: str = "", owner: str = "") -> AsyncGenerator[StoredArtifact]:
-        """Yield artifacts of all conversations, or of one: those of the conversation first that changed last.
+        """Yield artifacts of all conversations, or of one; the last changed conversation comes first.
 
         Raises:
             NotFoundError: there is no such conversation.
@@ -131,7 +131,7 @@ class ContextCalls(ExtensionCalls):
         return self._listed("/artifacts", "artifacts", StoredArtifact, asked)
 
     async def change_task(self, task_id: str, *, retention: Retention) -> str | None:
-        """Say how long a task is kept after its end; return it as the server writes it.
+        """Set the retention of a task after its end; return it in the server's format.
 
         Raises:
             NotFoundError: there is no such task.
@@ -140,12 +140,12 @@ class ContextCalls(ExtensionCalls):
         return (await self._asked("PATCH", f"/tasks/{segment(task_id)}", body))["task"]["retention"]
 
     async def delete_task(self, task_id: str, *, owner: str = "") -> Deletion:
-        """Delete a task for good, with those of its sub-agents and its artifacts; one that runs is ended.
+        """Delete a task for good, with those of its sub-agents and its artifacts. A running one is ended.
 
-        `deletion` tells when it is done.
+        `deletion` returns the progress.
 
         Raises:
-            NotFoundError: there is none, and none was deleted.
+            NotFoundError: it does not exist, and was not deleted.
         """
         return await self._deleted(f"/tasks/{segment(task_id)}", owner)
 
@@ -158,14 +158,14 @@ class ContextCalls(ExtensionCalls):
         return await self._deleted(f"/contexts/{segment(context_id)}", owner)
 
     async def delete_owner(self, *, owner: str = "") -> Deletion:
-        """Delete everything that the caller's owner has, or another one, which takes the scope admin."""
+        """Delete all data of the caller's owner, or of another one, which requires the scope admin."""
         return await self._deleted("/owner", owner)
 
     async def deletion(self, deletion_id: str, *, owner: str = "") -> Deletion:
-        """Return how a deletion stands.
+        """Return the state of a deletion.
 
         Raises:
-            NotFoundError: there is none, or it was so long ago that Temporal has forgotten it.
+            NotFoundError: it does not exist, or is older than Temporal's retention.
         """
         answer = await self._asked("GET", f"/deletions/{segment(deletion_id)}", query={"owner": owner})
         return read(Deletion, answer["deletion"])
@@ -176,10 +176,10 @@ class ContextCalls(ExtensionCalls):
 
 
 def _length(retention: Retention) -> str | None:
-    """Return a length of time as the server reads it.
+    """Return a duration in the server's format.
 
     Raises:
-        InvalidError: it has no full hours.
+        InvalidError: it is not in full hours.
     """
     if not isinstance(retention, timedelta):
         return retention

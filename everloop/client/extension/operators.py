@@ -1,6 +1,6 @@
-"""What operators see and do: tasks of all owners, what keeps some from going on, how the system fares.
+"""Views and actions of operators: tasks of all owners, reasons for stuck ones, the state of the system.
 
-All of it takes the scope admin, or a server where nobody proves who they are.
+They require the scope admin, or a server without authentication.
 """
 
 from collections.abc import AsyncGenerator
@@ -14,29 +14,29 @@ from everloop.client.extension.calls import Answer, ExtensionCalls, read, segmen
 
 
 class Obstacle(Answer):
-    """What keeps a task from going on."""
+    """The reason for which a task is stuck."""
 
     why: str
     since: datetime | None = None
     actions: list[str] = []
-    """What helps: resume, skip, reset, cancel; none where it takes something else, which `why` names."""
+    """Remedies: resume, skip, reset, cancel; empty if it needs another one, which `why` names."""
     call_id: str | None = None
     """The call that a skip ends."""
 
 
 class AskedQuestion(Answer):
-    """A question that a task waits with."""
+    """An open question of a task."""
 
     question_id: str
     tool: str = ""
     kind: str = ""
     text: str = ""
     scope: str = ""
-    """owner, or the scope of those who may answer."""
+    """owner, or the scope of the approvers."""
 
 
 class OperatorTask(Answer):
-    """A task of some owner, as operators see it."""
+    """A task of any owner, for operators."""
 
     id: str
     owner: str = ""
@@ -48,23 +48,23 @@ class OperatorTask(Answer):
     started_at: datetime | None = None
     updated_at: datetime | None = None
     waits_for: str | None = None
-    """In a word or two."""
+    """A short phrase."""
     iteration: int | None = None
-    """None: its workflow was not asked."""
+    """None: its workflow was not queried."""
     questions: list[AskedQuestion] = []
     stuck: Obstacle | None = None
-    """None: it goes on, waits for people as it should, or has ended well."""
+    """None: it runs, waits for people as it should, or has ended well."""
 
 
 class OperatorAction(Answer):
-    """What an operator did to a task, and how that stands now."""
+    """An operator's action on a task, and its state after it."""
 
     done: str
     task: OperatorTask
 
 
 class TaskQueue(Answer):
-    """A queue of work; `kind` own: agents or tools have it for themselves."""
+    """A queue of work; `kind` own: agents or tools have named it."""
 
     name: str
     kind: str = ""
@@ -82,11 +82,11 @@ class WorkerProcess(Answer):
     queues: list[str] = []
     last_seen: datetime | None = None
     version: str | None = None
-    """Its deployment and build; None: it has none."""
+    """Its deployment and build; None without one."""
 
 
 class HealthCheck(Answer):
-    """Whether a part of the system answers."""
+    """Whether a part of the system responds."""
 
     name: str
     ok: bool
@@ -94,34 +94,34 @@ class HealthCheck(Answer):
 
 
 class OperatorSystem(Answer):
-    """How the system fares."""
+    """State of the system."""
 
     versions: dict[str, str | None] = {}
     queues: list[TaskQueue] = []
     workers: list[WorkerProcess] = []
     health: list[HealthCheck] = []
     tasks: dict[str, int] = {}
-    """How many there are in each state."""
+    """Number of tasks in each state."""
     temporal_ui: str | None = None
     namespace: str = ""
 
 
 class OperatorCalls(ExtensionCalls):
-    """The part of `Client` that is for operators."""
+    """The part of `Client` for operators."""
 
     def operator_tasks(
         self, *, state: TaskState | str = "", agent: str = "", owner: str = "", stuck: bool = False
     ) -> AsyncGenerator[OperatorTask]:
-        """Yield tasks of all owners, those that are open first, newest first.
+        """Yield tasks of all owners, open ones first, newest first.
 
         Args:
             state: Only those in this state.
             agent: Only those of this agent.
             owner: Only those of this owner.
-            stuck: Only those that do not go on by themselves, and those that failed within a day.
+            stuck: Only those that are stuck, and those that failed within a day.
 
         Raises:
-            ForbiddenError: the caller has not the scope admin.
+            ForbiddenError: the caller lacks the scope admin.
         """
         query = {"state": str(state), "agent": agent, "owner": owner, "stuck": "true" if stuck else ""}
         return self._listed("/operator/tasks", "tasks", OperatorTask, query)
@@ -136,11 +136,11 @@ class OperatorCalls(ExtensionCalls):
         return read(OperatorTask, answer.get("task", {}))
 
     async def operator_resume(self, task_id: str) -> OperatorAction:
-        """Let a task go on that is paused, waits for an operator, or for its next attempt.
+        """Resume a task that is paused, waits for an operator, or for its next attempt.
 
         Raises:
             NotFoundError: there is no such task.
-            InvalidError: nothing holds it up (status 409).
+            InvalidError: it is not held up (status 409).
         """
         return await self._act(task_id, "resume", {})
 
@@ -159,16 +159,16 @@ class OperatorCalls(ExtensionCalls):
         return await self._act(task_id, "skip", {"callId": call_id, "note": note})
 
     async def operator_reset(self, task_id: str) -> OperatorAction:
-        """Let a task that failed go on from before the failure; what tools did is not done again.
+        """Continue a failed task from before the failure. No tool call is repeated.
 
         Raises:
             NotFoundError: there is no such task.
-            InvalidError: it did not fail, or it would not help (status 409).
+            InvalidError: it did not fail, or would fail again (status 409).
         """
         return await self._act(task_id, "reset", {"to": "lastGood"})
 
     async def operator_cancel(self, task_id: str) -> OperatorAction:
-        """Ask a task to stop.
+        """Request the cancellation of a task.
 
         Raises:
             NotFoundError: there is no such task.
@@ -185,24 +185,24 @@ class OperatorCalls(ExtensionCalls):
         note: str = "",
         value: JsonValue = None,
     ) -> OperatorAction:
-        """Answer an open question in the place of whomever it asks.
+        """Answer an open question in place of its addressee.
 
         Args:
             task_id: The task.
-            question_id: As `OperatorTask.questions` has it.
+            question_id: As in `OperatorTask.questions`.
             approved: Whether the call may run.
-            note: The model reads that of a no; at most 2,000 characters.
-            value: The answer to what is not a yes or no.
+            note: The model reads that of a rejection; at most 2,000 characters.
+            value: The answer to a question other than an approval.
 
         Raises:
             NotFoundError: no such question is open.
-            InvalidError: this does not answer it (status 409).
+            InvalidError: the value does not answer it (status 409).
         """
         body: dict[str, JsonValue] = {"questionId": question_id, "approved": approved, "note": note}
         return await self._act(task_id, "approve", body if value is None else {**body, "value": value})
 
     async def operator_system(self) -> OperatorSystem:
-        """Return versions, queues, workers, health, and how many tasks there are."""
+        """Return versions, queues, workers, health, and the number of tasks."""
         return read(OperatorSystem, await self._asked("GET", "/operator/system"))
 
     async def _act(self, task_id: str, action: str, body: dict[str, JsonValue]) -> OperatorAction:

@@ -1,4 +1,4 @@
-"""What became of a task, from its beginning."""
+"""History of a task, from its beginning."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from everloop.client.fold import result_of
 
 
 class PastEvent(Answer):
-    """Something that happened in a task; what `data` holds depends on the type."""
+    """An event of a task; the fields of `data` depend on the type."""
 
     id: str
     at: datetime
@@ -28,7 +28,7 @@ class PastEvent(Answer):
 
 
 class TranscriptMessage(Answer):
-    """A message as the model saw it. What only some have is in `model_extra`."""
+    """A message as the model saw it. Fields of some messages only are in `model_extra`."""
 
     role: str
     """user, assistant, tool, …"""
@@ -43,7 +43,7 @@ class TranscriptMessage(Answer):
 
 
 class TotalUsage(Answer):
-    """Tokens, and what they cost in US dollars; None where no price is known."""
+    """Tokens, and their cost in US dollars; None for an unknown price."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -51,14 +51,14 @@ class TotalUsage(Answer):
 
 
 class ModelUsage(TotalUsage):
-    """What one model was used for."""
+    """Usage of one model."""
 
     model: str
     calls: int = 0
 
 
 class ToolUsage(Answer):
-    """What one tool was used for; `cost` is that of sub-agents."""
+    """Usage of one tool; `cost` is that of sub-agents."""
 
     tool: str
     calls: int = 0
@@ -68,7 +68,7 @@ class ToolUsage(Answer):
 
 
 class UsageReport(Answer):
-    """What a task has used, its sub-agents included."""
+    """Usage of a task, including its sub-agents."""
 
     total: TotalUsage
     models: list[ModelUsage] = []
@@ -84,17 +84,17 @@ class SubTask:
 
 
 class PastCalls(ExtensionCalls):
-    """The part of `Client` that is about what happened."""
+    """The part of `Client` for the history of tasks."""
 
     def events(self, task_id: str, *, after: str = "", owner: str = "") -> AsyncGenerator[PastEvent]:
-        """Yield what happened in a task, from its beginning or behind the event `after`.
+        """Yield the events of a task, from its beginning or after the event `after`.
 
-        They are read from the history: also what the stream of the task no longer holds.
+        They come from the history, including those that the stream of the task no longer holds.
 
         Args:
             task_id: The task, or that of a sub-agent.
             after: The id of a `PastEvent`.
-            owner: Whose task it is, where that is not the caller; takes the scope admin.
+            owner: Another owner than the caller's; requires the scope admin.
 
         Raises:
             NotFoundError: there is no such task.
@@ -112,7 +112,7 @@ class PastCalls(ExtensionCalls):
         return [read(TranscriptMessage, each) for each in answer.get("messages", [])]
 
     async def usage(self, task_id: str, *, owner: str = "") -> UsageReport:
-        """Return what a task has used, by model and by tool. Arguments as of `events`.
+        """Return the usage of a task, by model and by tool. Arguments as of `events`.
 
         Raises:
             NotFoundError: there is no such task.
@@ -122,7 +122,7 @@ class PastCalls(ExtensionCalls):
         )
 
     async def children(self, task_id: str, *, owner: str = "") -> list[SubTask]:
-        """Return the tasks of a task's sub-agents, without artifacts; `task` and `watch` take their ids.
+        """Return the tasks of a task's sub-agents, without artifacts; `task` and `watch` accept their ids.
 
         Arguments as of `events`.
 
@@ -146,25 +146,25 @@ class PastCalls(ExtensionCalls):
         metadata: Mapping[str, Json] | None = None,
         message_id: str = "",
     ) -> Result:
-        """Begin a task from the past of another, and return it as it begins; `watch` follows it.
+        """Start a task from the history of another, and return its initial state; `watch` follows it.
 
-        Nothing of the past happens again. Without content the new task works on what was said last.
+        No earlier call is repeated. Without content the new task works on the last message.
 
         Args:
-            task_id: Whose past.
-            content: Texts and parts of the message with which it goes on.
-            iteration: The last iteration that is kept, from 1; 0 keeps what was said before the first one.
+            task_id: The original task.
+            content: Texts and parts of the next message.
+            iteration: The last iteration to keep, from 1; 0 keeps the messages before the first one.
                 None: the last complete one.
-            agent: Who goes on; empty: the same agent.
-            model: With which model; empty: the agent's.
+            agent: The agent that continues; empty: the same agent.
+            model: Its model; empty: the agent's.
             files: As of `send`.
             data: As of `send`.
             metadata: As of `send`.
-            message_id: With the same one the same request begins one fork, however often it is sent.
+            message_id: Identifies retries: requests with the same one start one fork.
 
         Raises:
             NotFoundError: there is no such task.
-            InvalidError: it cannot be forked there, or not so; the message says why.
+            InvalidError: it cannot be forked there, or with these values; the message says why.
         """
         key = message_id or str(uuid4())
         body: dict[str, JsonValue] = {"agent": agent, "model": model}
@@ -178,5 +178,5 @@ class PastCalls(ExtensionCalls):
 
 
 def read_task(task: dict[str, JsonValue]) -> Result:
-    """Return a task that stands in an answer."""
+    """Return a task from a response."""
     return result_of(ParseDict(task, pb.Task(), ignore_unknown_fields=True), is_everloop=True)

@@ -1,4 +1,4 @@
-"""Messages that an agent gets by the clock, each time as a new task."""
+"""Messages that are sent to an agent at set times, each as a new task."""
 
 from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime, timedelta
@@ -15,8 +15,8 @@ from everloop.client.extension.calls import Answer, ExtensionCalls, read, segmen
 from everloop.client.fold import state_of
 
 Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate-other", "allow-all"]
-"""What a run does while the task of the one before still works: it is left out; it waits (one, or all); the
-other task is cancelled or terminated first, or both work."""
+"""Rule for a run while the task before still works: the run is skipped; it waits (one, or all); the other
+task is cancelled or terminated first; or both work."""
 
 
 def _state(name: str) -> TaskState:
@@ -24,7 +24,7 @@ def _state(name: str) -> TaskState:
 
 
 class ScheduledRun(Answer):
-    """A task that a schedule has started; its state is unspecified once it is forgotten."""
+    """A task that a schedule has started; its state is unspecified after its retention."""
 
     task_id: str
     at: datetime
@@ -32,12 +32,12 @@ class ScheduledRun(Answer):
 
 
 class Schedule(Answer):
-    """When an agent gets a message: exactly one of `cron`, `every` and `at` is there."""
+    """Schedule of messages to an agent: exactly one of `cron`, `every` and `at` is set."""
 
     id: str
     agent: str
     message: dict[str, JsonValue]
-    """As A2A has it; `parts` are its parts."""
+    """In A2A's format; `parts` are its parts."""
     cron: str = ""
     every: str = ""
     """An interval such as 30m or 1h30m."""
@@ -62,13 +62,13 @@ class Schedule(Answer):
 
 
 class ScheduleCalls(ExtensionCalls):
-    """The part of `Client` that is about schedules."""
+    """The part of `Client` for schedules."""
 
     def schedules(self, *, owner: str = "") -> AsyncGenerator[Schedule]:
         """Yield the schedules of the owner, each with its next and its last run.
 
         Args:
-            owner: Whose, where that is not the caller; takes the scope admin.
+            owner: Another owner than the caller's; requires the scope admin.
         """
         return self._listed("/schedules", "schedules", Schedule, {"owner": owner})
 
@@ -98,27 +98,27 @@ class ScheduleCalls(ExtensionCalls):
         metadata: Mapping[str, Json] | None = None,
         push_config: Mapping[str, Json] | None = None,
     ) -> Schedule:
-        """Make a schedule; the same once more, by its id, changes nothing.
+        """Create a schedule. Repeating it with the same id changes nothing.
 
         Args:
             content: Texts and parts of the message.
-            id: What it is called; empty: the server names it.
-            agent: Who gets the message; empty: the agent of this client.
+            id: Its name; empty: the server chooses one.
+            agent: The receiver of the message; empty: the agent of this client.
             cron: Five fields, such as 0 9 * * 1-5. Exactly one of cron, every and at is given.
             every: An interval: a timedelta, or 90s, 30m, 1h30m, 7d.
-            at: A time to come, for one run; without an offset it is of `time_zone`.
+            at: A future time, for one run; without an offset it is of `time_zone`.
             time_zone: Such as Europe/Berlin; empty: UTC.
-            overlap: What a run does while the one before still works.
+            overlap: The rule for a run while the one before still works.
             context_id: The conversation of all its runs; empty: each has its own.
             note: For people.
             files: As of `send`.
             data: As of `send`.
             metadata: As of `send`.
-            push_config: Where its tasks send notifications, as A2A has it: {"url": "https://…"}.
+            push_config: The receiver of its tasks' notifications, in A2A's format: {"url": "https://…"}.
 
         Raises:
-            InvalidError: the server does not take it; the message names the field. Status 409: there is
-                another one of this id.
+            InvalidError: the server rejects it; the message names the field. Status 409: there is another one
+                of this id.
         """
         parts = await parts_of(content, files, data)
         body = _body(parts, metadata, cron, every, at)
@@ -145,11 +145,11 @@ class ScheduleCalls(ExtensionCalls):
         metadata: Mapping[str, Json] | None = None,
         push_config: Mapping[str, Json] | None = None,
     ) -> Schedule:
-        """Change what is given of a schedule; the rest stays. Arguments as of `create_schedule`.
+        """Change the given fields of a schedule. Arguments as of `create_schedule`.
 
         Raises:
             NotFoundError: there is no such schedule.
-            InvalidError: the server does not take it; the message names the field.
+            InvalidError: the server rejects it; the message names the field.
         """
         has_message = content or files or data is not None
         parts = await parts_of(content, files, data) if has_message else []
@@ -163,7 +163,7 @@ class ScheduleCalls(ExtensionCalls):
         return read(Schedule, await self._asked("PATCH", f"/schedules/{segment(schedule_id)}", body))
 
     async def pause_schedule(self, schedule_id: str) -> Schedule:
-        """Let a schedule start nothing until it is resumed; repeating it is no error.
+        """Pause a schedule: it starts no tasks until it is resumed. Repeating it is not an error.
 
         Raises:
             NotFoundError: there is no such schedule.
@@ -171,7 +171,7 @@ class ScheduleCalls(ExtensionCalls):
         return read(Schedule, await self._asked("POST", f"/schedules/{segment(schedule_id)}:pause"))
 
     async def resume_schedule(self, schedule_id: str) -> Schedule:
-        """Let a schedule go on; repeating it is no error.
+        """Resume a schedule. Repeating it is not an error.
 
         Raises:
             NotFoundError: there is no such schedule.
@@ -183,12 +183,12 @@ class ScheduleCalls(ExtensionCalls):
 
         Raises:
             NotFoundError: there is no such schedule.
-            InvalidError: the task before it still runs, and `overlap` leaves this one out (status 409).
+            InvalidError: the task before it still runs, and `overlap` skips this one (status 409).
         """
         return str((await self._asked("POST", f"/schedules/{segment(schedule_id)}:run")).get("taskId", ""))
 
     async def delete_schedule(self, schedule_id: str, *, owner: str = "") -> None:
-        """Remove a schedule; tasks that it has started go on. `owner` as of `schedules`.
+        """Delete a schedule; tasks that it has started go on. `owner` as of `schedules`.
 
         Raises:
             NotFoundError: there is no such schedule.
@@ -203,10 +203,10 @@ def _body(
     every: str | timedelta,
     at: str | datetime,
 ) -> dict[str, JsonValue]:
-    """Return when and what, as far as it is given.
+    """Return the given fields of a schedule.
 
     Raises:
-        InvalidError: the time is none.
+        InvalidError: the time is invalid.
     """
     if isinstance(every, timedelta):
         every = f"{int(every.total_seconds())}s"

@@ -1,4 +1,4 @@
-"""Artifacts as an Everloop keeps them, whatever agent wrote them (docs/agents/artifacts.md#downloads)."""
+"""Artifacts stored by an Everloop, of all agents (docs/agents/artifacts.md#downloads)."""
 
 from datetime import datetime
 
@@ -25,7 +25,7 @@ class StoredPart(Answer):
 
     @property
     def part(self) -> Part:
-        """What `Client.download`, `read` and `save` take."""
+        """The part for `Client.download`, `read` and `save`."""
         return Part(url=self.url, media_type=self.media_type, filename=self.filename)
 
 
@@ -48,7 +48,7 @@ class StoredArtifact(Answer):
 
 
 class StoredCalls(ExtensionCalls):
-    """The part of `Client` that is about artifacts as they are kept."""
+    """The part of `Client` for stored artifacts."""
 
     async def stored_artifacts(self, context_id: str, *, task_id: str = "") -> list[StoredArtifact]:
         """Return the artifacts of a conversation, oldest first: of all agents, with the files of messages.
@@ -58,7 +58,7 @@ class StoredCalls(ExtensionCalls):
             task_id: Only those of this task.
 
         Raises:
-            ExtensionMissingError: the server is no Everloop.
+            ExtensionMissingError: the server is not an Everloop.
         """
         url = await self._connection.own(f"/artifacts/{segment(context_id)}")
         answer = await self._connection.ask("GET", url, query={"taskId": task_id})

@@ -1,9 +1,11 @@
 """Contexts of an owner: conversations, with all messages of their tasks.
 
-GET   /contexts                 the last changed first; ?query= searches words of the title GET
-/contexts/{id} PATCH /contexts/{id}            title and retention GET   /contexts/{id}/messages
-messages with tool calls, direct answers, and times PATCH /tasks/{id}               retention GET
-/artifacts                of all contexts, or with ?contextId= of one
+GET   /contexts                 the last changed first; ?query= searches words of the title
+GET   /contexts/{id}
+PATCH /contexts/{id}            title and retention
+GET   /contexts/{id}/messages   messages with tool calls, direct answers, and times
+PATCH /tasks/{id}               retention
+GET   /artifacts                of all contexts, or with ?contextId= of one
 """
 
 import json

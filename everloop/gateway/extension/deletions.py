@@ -1,6 +1,7 @@
 """Permanent deletion, and its progress. A workflow deletes, across crashes of any process.
 
-DELETE /tasks/{id}, /contexts/{id}, /artifacts/{context}/{artifact}, /owner GET    /deletions/{id}
+DELETE /tasks/{id}, /contexts/{id}, /artifacts/{context}/{artifact}, /owner
+GET    /deletions/{id}
 
 For a deleted object the response is the deletion that removed it.
 """

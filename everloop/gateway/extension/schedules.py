@@ -1,9 +1,11 @@
 """Schedules of an owner: messages that are sent to an agent at set times, each as a new task.
 
-GET    /schedules                    those of the owner POST   /schedules                    create one;
-repeating it changes nothing GET    /schedules/{id}               with its next and its last runs PATCH
-/schedules/{id}               change the given fields DELETE /schedules/{id}               delete it;
-tasks that it has started go on POST   /schedules/{id}:pause, :resume, :run
+GET    /schedules                    those of the owner
+POST   /schedules                    create one; repeating it changes nothing
+GET    /schedules/{id}               with its next and its last runs
+PATCH  /schedules/{id}               change the given fields
+DELETE /schedules/{id}               delete it; tasks that it has started go on
+POST   /schedules/{id}:pause, :resume, :run
 """
 
 import asyncio
