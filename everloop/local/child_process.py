@@ -1,4 +1,4 @@
-"""One process that the supervisor runs: started, watched, ended, with all that it started itself."""
+"""A child process of the supervisor: start, supervision, and end, with all its own children."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ LONGEST_DELAY = 10.0
 STEADY_AFTER = 30.0
 TAIL_LINES = 20
 LEAST_SPACE = 1024 * 1024
-"""Bytes; a disk with less is full."""
+"""Bytes; a disk with less counts as full."""
 
 
 IsReady = Callable[[float], Awaitable[bool]]
@@ -26,12 +26,12 @@ IsReady = Callable[[float], Awaitable[bool]]
 
 @dataclass(frozen=True)
 class Service:
-    """What to run.
+    """Command of a service, and its dependencies.
 
-    `environment` None means the supervisor's own. `needs`: services that have to be ready before it begins.
-    `is_prepared`: its command is one of `everloop.local.prepared`, which waits for a line before it
-    begins. `files` are descriptors that the process inherits. `leaves_at`: the signal at which it ends when
-    what it does has ended.
+    `environment` None means the supervisor's own. `needs`: services that have to be ready before it
+    starts. `is_prepared`: its command is one of `everloop.local.prepared`, which waits for a line
+    before it starts. `files` are descriptors that the process inherits. `leaves_at`: the signal at
+    which it ends after its current work.
     """
 
     name: str
@@ -56,7 +56,7 @@ class ChildProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._started_at = 0.0
         self._log_size = 0
-        self._waits = False  # for its beginning, prepared
+        self._waits = False  # for its start, prepared
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -74,32 +74,32 @@ class ChildProcess:
         return signal.Signals(-code).name if code and code < 0 else f"exit code {code}"
 
     def rotate_log(self) -> None:
-        """Begin a new log; the one of the run before is kept as `NAME.log.previous`."""
+        """Start a new log, and keep that of the run before as `NAME.log.previous`."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             self._log.replace(self._log.with_name(f"{self._log.name}.previous"))
 
     @property
     def output(self) -> str:
-        """What the log got since the last start, of this process and of others that write to the same log."""
+        """Log output since the last start, of this process and of others that write to the same log."""
         with contextlib.suppress(FileNotFoundError), self._log.open("rb") as log:
             log.seek(self._log_size)
             return log.read().decode(errors="replace")
         return ""
 
     def tail(self) -> str:
-        """Return the end of the log, and where it is."""
+        """Return the end of the log, and its path."""
         lines: list[str] = []
         with contextlib.suppress(FileNotFoundError):
             lines = self._log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
         return "\n".join([f"The end of {self._log}:", *(f"  {line}" for line in lines or ["(empty)"])])
 
     async def is_ready(self) -> bool:
-        """Whether this very process runs and is ready."""
+        """Whether the current process runs and is ready."""
         return self.is_running and await self._service.is_ready(self._started_at)
 
     async def prepare(self) -> None:
-        """Let a process load what it needs before it begins, if it can do so.
+        """Load modules in a process before its start, if its command supports that.
 
         Raises:
             OSError: it cannot be started, or its log cannot be written.
@@ -108,7 +108,7 @@ class ChildProcess:
             await self._spawn()
 
     async def start(self) -> None:
-        """Start the process, or let the one begin that has been prepared.
+        """Start the process, or the prepared one.
 
         Raises:
             OSError: it cannot be started, or its log cannot be written.
@@ -137,18 +137,18 @@ class ChildProcess:
             )
 
     def keep_running(self) -> None:
-        """From now on start it again whenever it ends."""
+        """Restart the process from now on whenever it ends."""
         self._keeper = asyncio.create_task(self._start_again_and_again())
 
     async def let_end(self) -> None:
-        """No longer start it again."""
+        """Stop restarting the process."""
         if self._keeper:
             self._keeper.cancel()
-            await asyncio.wait([self._keeper])  # a start under way is undone before this returns
+            await asyncio.wait([self._keeper])  # a start in progress is undone before this returns
             self._keeper = None
 
-    async def stop(self, timeout: float) -> None:  # noqa: ASYNC109 -- it escalates when the time is over
-        """SIGTERM, and SIGKILL to what is left after `timeout` seconds."""
+    async def stop(self, timeout: float) -> None:  # noqa: ASYNC109 -- it escalates after the timeout
+        """Send SIGTERM, and SIGKILL to the remaining processes after `timeout` seconds."""
         self._signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(timeout):
@@ -158,17 +158,17 @@ class ChildProcess:
             await self.kill()
 
     async def leave(self) -> None:
-        """Let it end, and wait until it has, however long that takes."""
+        """Signal the process to finish, and wait for its end without a limit."""
         self._signal(self._service.leaves_at)
         await self._end()
 
     async def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
+        """Send SIGKILL, and wait for the end of the process."""
         self.kill_now()
         await self._end()
 
     def kill_now(self) -> None:
-        """SIGKILL, without waiting."""
+        """Send SIGKILL, without waiting."""
         self._signal(signal.SIGKILL)
 
     async def _start_again_and_again(self) -> None:
@@ -189,7 +189,7 @@ class ChildProcess:
                 self._say(f"{self.name} runs again (process {self.pid})")
 
     def _no_space(self) -> str:
-        """Return that the disk is full, which a server cannot write into its log; empty if it is not."""
+        """Return an error if the disk is full, which a server cannot write into its log; empty otherwise."""
         folder = self._log.parent
         with contextlib.suppress(OSError):
             if disk_usage(folder).free < LEAST_SPACE:
@@ -197,14 +197,14 @@ class ChildProcess:
         return ""
 
     async def _end(self) -> None:
-        """Wait until the process has ended, and end what it left behind in its group."""
+        """Wait until the process has ended, and end the rest of its group."""
         if self._process and self.is_running:
             await self._process.wait()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        """Signal the group, but never one that ended: its number may belong to a stranger by now."""
+        """Signal the group, but never an ended one: its number may have been reused."""
         if self._process and self.is_running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)

@@ -1,7 +1,7 @@
-"""Errors of the local stack. Each is shown to a person as its message alone.
+"""Errors of the local stack. Only their messages are shown to people.
 
-LocalStackError           a port or the directory is taken, or cannot be used
-├── StackSettingsError    the environment asks for something that cannot work
+LocalStackError           a port or the directory is in use, or cannot be used
+├── StackSettingsError    a setting cannot work
 └── NotReadyError         a process did not start
 """
 
@@ -11,7 +11,7 @@ class LocalStackError(Exception):
 
 
 class StackSettingsError(LocalStackError):
-    """The environment asks for something that cannot work; the message names the variable."""
+    """A setting cannot work; the message names the variable."""
 
 
 class NotReadyError(LocalStackError):

@@ -1,7 +1,7 @@
-"""The process that keeps the servers of a test session, and ends them when nobody uses them any more.
+"""The process that runs the servers of a test session, and ends them after their last user.
 
-Who uses them holds a connection to it, which the kernel closes with the process, however that ends. It is
-run as a file, with the standard library alone: it is there within 50 ms.
+Each user holds a connection to it, which the kernel closes with the process, however that ends. It is
+run as a file, with the standard library alone: it starts within 50 ms.
 """
 
 import contextlib
@@ -18,23 +18,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PORT = "port"
-"""The file that says where it listens."""
+"""File with its port."""
 
 FIRST_USER = 60.0
-"""Seconds in which somebody has to come."""
+"""Seconds to wait for the first user."""
 
 LOOK = 1.0
-"""Seconds between two looks whether the servers live."""
+"""Seconds between two checks of the servers."""
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def main() -> None:
-    """Read the plan from stdin: a directory of ours, and the servers' commands by name; keep them."""
+    """Read the plan from stdin: a directory of ours, and the servers' commands by name; run them."""
     plan = json.load(sys.stdin)
     directory = Path(plan["directory"])
     started, starting = os.pipe()
-    if os.fork():  # whoever started us goes on when the servers are on their way, and has no child
+    if os.fork():  # the caller continues after the servers have been started, and has no child
         os.close(starting)
         os._exit(0 if os.read(started, 1) else 1)
     signal.signal(signal.SIGTERM, _end)
@@ -74,7 +74,7 @@ def _start(
 
 
 def _keep(listener: socket.socket, servers: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Return when the last user is gone, nobody has come, or a server has ended."""
+    """Return after the last user, without any user in time, or after the end of a server."""
     selector, users, wait = selectors.DefaultSelector(), 0, FIRST_USER
     selector.register(listener, selectors.EVENT_READ)
     while all(server.poll() is None for server in servers):
@@ -96,14 +96,14 @@ def _keep(listener: socket.socket, servers: Sequence[subprocess.Popen[bytes]]) -
 
 
 def dies_with(parent: int) -> Callable[[], None] | None:
-    """Return what a child does before it starts: ask Linux to kill it when its parent dies."""
+    """Return the hook that makes Linux kill a child when its parent dies."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)  # loaded before the fork: a child of a threaded process must not load anything
 
     def ask() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent died before we asked
+        if os.getppid() != parent:  # the parent died before the call
             os._exit(1)
 
     return ask

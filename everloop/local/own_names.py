@@ -1,7 +1,7 @@
-"""Keeps web pages of other sites from a server that answers to every name, as Temporal's UI does.
+"""Blocks web pages of other sites from a server that accepts every Host, as Temporal's UI does.
 
-A page in a browser may call this machine. Once it has pointed its own name here (DNS rebinding), it may also
-read the answers; that name stands in Host.
+A page in a browser may call this machine. Once it has pointed its own name here (DNS rebinding), it may
+also read the responses. That name is in Host.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ REFUSAL = (
 async def answering_to_own_names(
     place: Address, server: Address, names: Collection[str] = ()
 ) -> AsyncGenerator[None]:
-    """Pass on to a server what comes to a place, if it is called by a name of this machine or one of `names`.
+    """Forward connections from an address to a server, if Host is a name of this machine or one of `names`.
 
     Raises:
-        LocalStackError: the place is taken.
+        LocalStackError: the address is in use.
     """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,7 +42,7 @@ async def answering_to_own_names(
                 writer.write(REFUSAL)
                 await writer.drain()
                 return
-            # What follows has the same name: a browser has connections of its own for each.
+            # Later requests have the same Host: a browser has separate connections for each.
             answers, asks = await asyncio.open_connection(*server)
             with closing(asks):
                 asks.write(head)
@@ -66,7 +66,7 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
 
 
 def _host_of(head: bytes) -> str:
-    """Return the host that a request names; one that is none of ours if it names several, or none."""
+    """Return the host of a request; an impossible one if it has several, or none."""
     fields = [line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:]]
     hosts = [value.strip() for name, _, value in fields if name.lower() == "host"]
     try:

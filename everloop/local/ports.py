@@ -1,4 +1,4 @@
-"""The ports of a local stack: asked for, remembered from the run before, or chosen."""
+"""The ports of a local stack: requested, stored by an earlier run, or chosen."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,11 +9,11 @@ from everloop.local.errors import LocalStackError
 from everloop.local.servers import free_port, is_free
 
 USUAL_PORTS = {"gateway": 8080}
-"""That documents and clients take it to have."""
+"""Ports that documents and clients expect."""
 
 
 class Ports(BaseModel):
-    """One TCP port of the loopback interface for each thing that listens; for gRPC where it was asked for."""
+    """One TCP port of the loopback interface for each listener; for gRPC only if requested."""
 
     gateway: int
     gateway_grpc: int | None = None
@@ -34,13 +34,13 @@ def choose_ports(
     say: Callable[[str], None],
     usual: Mapping[str, int] | None = None,
 ) -> Ports:
-    """Return a port for each thing and remember them in `file`, so that links stay valid after a restart.
+    """Choose a port for each listener and store them in `file`, so that links stay valid after a restart.
 
-    `wanted` maps a name in `Ports` to (environment variable, port), `usual` to a port that is taken if it is
-    free; both win over what is remembered.
+    `wanted` maps a name in `Ports` to (environment variable, port), `usual` to a port that is used if
+    it is free. Both take precedence over stored ports.
 
     Raises:
-        LocalStackError: a wanted port is in use. A remembered one that is in use is replaced, and said so.
+        LocalStackError: a requested port is in use. A stored port in use is replaced, with a message.
     """
     remembered = _read(file)
     chosen = {name: _wanted(*wanted[name]) for name in Ports.model_fields if name in wanted}
@@ -72,7 +72,7 @@ def _other_than(taken: set[int]) -> int:
 
 
 def _read(file: Path) -> dict[str, int]:
-    """Return what is remembered; nothing if the file is missing or damaged."""
+    """Return the stored ports; empty if the file is missing or damaged."""
     try:
         return _REMEMBERED.validate_json(file.read_bytes())
     except (FileNotFoundError, ValidationError):
@@ -80,7 +80,7 @@ def _read(file: Path) -> dict[str, int]:
 
 
 def _write(file: Path, ports: Ports) -> None:
-    """Replace the file as a whole: half a file would lose every link."""
+    """Replace the file atomically: a truncated file would break every link."""
     draft = file.with_name(f"{file.name}.new")
     draft.write_text(ports.model_dump_json(indent=2, exclude_none=True))
     draft.replace(file)

@@ -1,8 +1,8 @@
-"""A Python process that imports its modules before it is told what to run, so that it starts at once.
+"""A Python process that imports its modules in advance, so that it starts at once.
 
-Run it as `python -m everloop.local.prepared MODULE`. Loading takes a second, most of the time that a
-worker or a gateway needs to start. A process that has done it waits for a line on its standard input, or ends
-with it; then it is what `python -m MODULE` would be.
+Run it as `python -m everloop.local.prepared MODULE`. Imports take a second, most of the start of a
+worker or a gateway. After them the process waits for a line on its standard input, and ends with it;
+then it behaves like `python -m MODULE`.
 """
 
 import os
@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 
 LISTENER = "--listener"
-"""Before the number of an inherited file: the socket that listens for the process."""
+"""Option before the number of an inherited file: the socket that listens for the process."""
 
 
 def main(arguments: list[str]) -> int:
@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     options = {}
     if arguments[1:2] == [LISTENER]:
         options["listener"] = socket.socket(fileno=int(arguments[2]))
-    if not sys.stdin.buffer.readline():  # nobody wants it any more
+    if not sys.stdin.buffer.readline():  # it is no longer needed
         return 0
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, sys.stdin.fileno())
@@ -31,5 +31,5 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     exit_code = main(sys.argv[1:])
     sys.stderr.flush()
-    # Temporal's native threads may abort an interpreter that tears itself down (exit code 134).
+    # Temporal's native threads may abort an interpreter during its shutdown (exit code 134).
     os._exit(exit_code)

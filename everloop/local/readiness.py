@@ -1,6 +1,6 @@
-"""Whether the processes of the local stack answer.
+"""Readiness of the processes of the local stack.
 
-Temporal is asked through its HTTP API: a supervisor that never loads Temporal's client stays small.
+Temporal is checked through its HTTP API: a supervisor that never loads Temporal's client stays small.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class _TaskQueue(BaseModel):
 
 
 async def redis_answers(url: str) -> bool:
-    """Whether PING answers; while a server still loads its file it answers with an error."""
+    """Whether PING succeeds. A server that still loads its file responds with an error."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT), Redis.from_url(url) as connection:
             return bool(await connection.ping())
@@ -37,12 +37,12 @@ async def redis_answers(url: str) -> bool:
 
 
 def probing_client() -> httpx.AsyncClient:
-    """Return the client for the checks below. Proxies of the environment are for the world outside."""
+    """Return the client for these checks. Proxies of the environment are for other machines."""
     return httpx.AsyncClient(timeout=PROBE_TIMEOUT, trust_env=False)
 
 
 async def http_answers(client: httpx.AsyncClient, url: str, headers: dict[str, str] | None = None) -> bool:
-    """Whether a GET is answered with success."""
+    """Whether a GET succeeds."""
     try:
         response = await client.get(url, headers=headers)
     except httpx.HTTPError:
@@ -51,14 +51,14 @@ async def http_answers(client: httpx.AsyncClient, url: str, headers: dict[str, s
 
 
 async def temporal_answers(client: httpx.AsyncClient, http_address: str) -> bool:
-    """Whether the namespace `default` can be asked for workflows."""
+    """Whether the namespace `default` accepts queries for workflows."""
     return await http_answers(client, f"{_namespace(http_address)}/workflow-count", _BY_NAME)
 
 
 async def worker_polls(client: httpx.AsyncClient, http_address: str, task_queue: str, since: float) -> bool:
-    """Whether a worker asked for workflows and for activities after a time, in seconds since the epoch.
+    """Whether a worker polled for workflows and for activities after a time, in seconds since the epoch.
 
-    Temporal lists a worker that is gone for minutes; the time tells the new one from the old one.
+    Temporal lists a stopped worker for minutes; the time distinguishes the new one from it.
     """
     url = f"{_namespace(http_address)}/task-queues/{quote(task_queue, safe='')}"
     for kind in ("WORKFLOW", "ACTIVITY"):

@@ -1,4 +1,4 @@
-"""Worker and gateway of agents that change: new processes begin beside the old ones, which then leave."""
+"""Reload of worker and gateway after changes: new processes start beside the old ones, which then end."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,11 +14,11 @@ STOP_TIMEOUT = 5.0
 
 
 class Reloader:
-    """Replaces the processes of services by new ones, which load what has changed.
+    """Replaces the processes of services by new ones, which load the changes.
 
-    Each service logs `"NAME ready"` when it is. The next processes are prepared in advance, so that they have
-    loaded all but what may change. A process that is replaced ends its calls, however long they take. One
-    that dies is started again.
+    Each service logs `"NAME ready"` when it is. The next processes are prepared in advance, so that
+    they have loaded all unchanging modules. A replaced process ends its calls, however long they take.
+    One that dies is restarted.
     """
 
     def __init__(self, services: Sequence[Service], logs: Path, say: Callable[[str], None]) -> None:
@@ -31,15 +31,15 @@ class Reloader:
 
     @property
     def leaving(self) -> int:
-        """How many old processes still end their calls."""
+        """Number of old processes that still end their calls."""
         return len(self._leaving)
 
     def pid(self, name: str) -> int:
-        """Return the id of the process that serves now; 0: none does."""
+        """Return the id of the serving process; 0 without one."""
         return next((child.pid for child in self._current if child.name == name), 0)
 
     async def prepare(self) -> None:
-        """Let the next processes load what does not change."""
+        """Load unchanging modules in the next processes."""
         if not self._next:
             self._next = [
                 ChildProcess(each, self._logs / f"{each.name}.log", self._say) for each in self._services
@@ -50,18 +50,18 @@ class Reloader:
                 await child.prepare()
 
     async def change(self, services: Sequence[Service]) -> None:
-        """Let the next processes be others: their environment has changed."""
+        """Replace the prepared processes, after a change of their environment."""
         self._services = services
         for child in self._next:
             await child.kill()
         self._next = []
 
     async def replace(self) -> None:
-        """Let the next processes begin, and the current ones leave once all of those are ready.
+        """Start the next processes, and end the current ones once all of the new ones are ready.
 
         Raises:
-            NotReadyError: one ended, or was not ready in time; the message is what it wrote for people, and
-                the current ones go on.
+            NotReadyError: one ended, or was not ready in time. The message is its output for people, and the
+                current ones go on.
         """
         await self.prepare()
         fresh, self._next = self._next, []
@@ -81,7 +81,7 @@ class Reloader:
             self._leaving[child] = asyncio.create_task(self._leave(child))
 
     async def stop(self) -> None:
-        """End all processes: SIGTERM, and SIGKILL to what is left after 5 s."""
+        """End all processes: SIGTERM, and SIGKILL to the remaining ones after 5 s."""
         every = [*self._current, *self._leaving, *self._next]
         for leaving in self._leaving.values():
             leaving.cancel()
@@ -110,5 +110,5 @@ async def _wait_until_ready(child: ChildProcess) -> None:
 
 
 def _words(output: str) -> str:
-    """Return what a process wrote for people: its log lines are JSON."""
+    """Return the output of a process for people: its log lines are JSON."""
     return "\n".join(line for line in output.splitlines() if line and not line.startswith("{"))

@@ -1,4 +1,4 @@
-"""The real servers that packages carry, as commands: Temporal's dev server and Valkey."""
+"""The servers that packages contain, as commands: Temporal's dev server and Valkey."""
 
 import fcntl
 import os
@@ -20,28 +20,28 @@ from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
 LOOPBACK = "127.0.0.1"
 
 TRANSFER_POLLS = 1000
-"""How often a second Temporal may look for the next step of a task in one shard. A dev server has one shard,
-and at its default of 20 each step of every task would wait up to 50 ms."""
+"""Polls per second of a Temporal shard for the next step of a task. A dev server has one shard, and at its
+default of 20 each step of every task would wait up to 50 ms."""
 
 ONE_PARTITION = ("matching.numTaskqueueReadPartitions=1", "matching.numTaskqueueWritePartitions=1")
-"""A task queue has four parts by default, each with work, polls and an order of its own."""
+"""A task queue has four partitions by default, each with work, polls and an order of its own."""
 
 FAIRNESS_SETTINGS = ("matching.useNewMatcher", "matching.enableFairness")
-"""Without them the queues of a Temporal server serve whoever came first."""
+"""Without them the queues of a Temporal server are first come, first served."""
 
 PROBLEMS_SETTING = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute"
 PROBLEMS_TO_REPORT = 3
-"""After so many failures in a row Temporal marks a workflow, so that gateways find it and warn."""
+"""Consecutive failures after which Temporal marks a workflow, so that gateways find it and warn."""
 
 DURABILITY = ("journal_mode=wal", "synchronous=1")
-"""How SQLite writes: a killed server loses nothing, a loss of power the last seconds (ADR 34)."""
+"""Durability of SQLite: a killed server loses no data, a loss of power the last seconds (ADR 34)."""
 
 PAUSE_SETTING = "frontend.WorkflowPauseEnabled"
 """Without it Temporal refuses `temporal workflow pause`, which is experimental."""
 
 HTTP_NAME = "everloop.invalid"
-"""The only name that Temporal's HTTP API answers to, which no page can call (RFC 6761 §6.4). It takes calls
-that pages of other sites may send, and no credentials."""
+"""The only Host that Temporal's HTTP API accepts, which no page can call (RFC 6761 §6.4). It accepts
+requests that pages of other sites may send, and no credentials."""
 HTTP_HOSTS = f'frontend.httpAllowedHosts=["{HTTP_NAME}"]'
 
 LOWEST_PORT = 20_000
@@ -50,7 +50,7 @@ HIGHEST_PORT = 32_000
 
 @dataclass(frozen=True)
 class TemporalPorts:
-    """gRPC, web UI, metrics and HTTP API ports of a dev server, and where its UI listens."""
+    """gRPC, web UI, metrics and HTTP API ports of a dev server, and the host of its UI."""
 
     grpc: int
     ui: int
@@ -60,11 +60,11 @@ class TemporalPorts:
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback interface that nobody listens on, or has been given by us.
+    """Return a TCP port of the loopback interface that is free, and was not returned before.
 
-    It lies below the range from which outgoing connections get theirs (32,768 and up on Linux). A server
-    that is stopped for a while therefore finds its port free when it comes back. It stays this process's
-    until its end: a server listens seconds after its port was chosen, and two stacks may start at once.
+    It lies below the range of outgoing connections (32,768 and up on Linux). A server that is stopped
+    for a while therefore finds its port free when it restarts. It is reserved for this process until
+    its end: a server listens seconds after its port was chosen, and two stacks may start at once.
     """
     while True:
         port = LOWEST_PORT + secrets.randbelow(HIGHEST_PORT - LOWEST_PORT)
@@ -73,14 +73,14 @@ def free_port() -> int:
 
 
 class _Claims:
-    """Ports that processes of this user have been given: each is a locked byte of one file."""
+    """Reserved ports of this user's processes: each is a locked byte of one file."""
 
     def __init__(self, file: Path) -> None:
         self._file = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
         self._own: set[int] = set()
 
     def take(self, port: int) -> bool:
-        """Claim a port until this process ends; false if it has been claimed, be it by this process."""
+        """Reserve a port until this process ends; False if it is reserved, be it by this process."""
         if port in self._own:
             return False
         try:
@@ -99,7 +99,7 @@ def _claims() -> _Claims:
 def is_free(port: int) -> bool:
     """Whether a server could listen on this port of the loopback interface."""
     with socket.socket() as probe:
-        # As servers do: connections that are still closing down do not count.
+        # As servers do: closing connections do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -111,7 +111,7 @@ def is_free(port: int) -> bool:
 def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list[str]:
     """Return the command of a Temporal dev server with our search attributes.
 
-    State lives in the SQLite file `database`, or in memory if it is None.
+    The SQLite file `database` holds its state; None: memory.
     """
     command = [
         _beside_python("temporal"),
@@ -135,26 +135,26 @@ def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list
 
 
 def _beside_python(command: str) -> str:
-    """Return where a command is: beside this Python, as packages install it, or in the PATH."""
+    """Return the path of a command: beside this Python, where packages install it, or in the PATH."""
     beside = str(Path(sys.executable).parent)
     path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
     return shutil.which(command, path=path) or command
 
 
 def type_of(attribute: SearchAttributeKey[Any]) -> str:
-    """Return what the `temporal` command calls the type of a search attribute."""
+    """Return the type of a search attribute in terms of the `temporal` command."""
     return attribute.indexed_value_type.name.capitalize()
 
 
 def hidden_host() -> str:
-    """Return an address of this machine that a page cannot guess; on Linux alone there are more than one."""
+    """Return an address of this machine that a page cannot guess. Only Linux has more than one."""
     if sys.platform != "linux":
         return LOOPBACK
     return f"127.{secrets.randbelow(254) + 1}.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}"
 
 
 def write_password(password: str, directory: Path) -> Path:
-    """Return a file from which a Valkey server reads its password: all users of a machine see commands."""
+    """Write the password file of a Valkey server: all users of a machine see command lines."""
     file = directory / "valkey.conf"
     file.touch(mode=0o600)
     file.write_text(f"requirepass {password}\n")
@@ -162,11 +162,11 @@ def write_password(password: str, directory: Path) -> Path:
 
 
 def valkey_command(port: int, directory: Path, configuration: Path | None = None) -> list[str]:
-    """Return the command of a Valkey server that keeps an append-only file in `directory`.
+    """Return the command of a Valkey server that writes an append-only file in `directory`.
 
-    Every write reaches the file before it is acknowledged: with `everysec`, a SIGKILL during an fsync lost
-    acknowledged writes, and with them the record that a tool was started. `configuration` is a file that it
-    reads as well.
+    Every write reaches the file before it is acknowledged: with `everysec`, a SIGKILL during an fsync
+    lost acknowledged writes, and with them the record that a tool was started. `configuration` is an
+    additional configuration file.
     """
     return [
         str(get_binary_path()),

@@ -1,4 +1,4 @@
-"""What the local stack reads from the environment."""
+"""Settings of the local stack from the environment."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class StackSettings(Settings):
 
     @property
     def wanted_ports(self) -> dict[str, tuple[str, int]]:
-        """The ports asked for: name in `Ports` → (variable, port)."""
+        """The requested ports: name in `Ports` → (variable, port)."""
         asked = {
             "gateway": ("EVERLOOP_PORT", self.port),
             "gateway_grpc": ("EVERLOOP_GRPC_PORT", self.grpc_port),
@@ -64,13 +64,13 @@ def load_settings() -> StackSettings:
     """Read the environment.
 
     Raises:
-        StackSettingsError: a variable has no usable value, or a provider is set and no model.
+        StackSettingsError: a variable has no usable value, or a provider is set without a model.
     """
     try:
         settings = StackSettings()
     except ValidationError as error:
         raise StackSettingsError(explain(error)) from None
-    # What no worker could tell: with a models.toml agents may name the models that they ask.
+    # Workers cannot report this: with a models.toml agents may name their models.
     if not (settings.uses_demo_model or settings.model or settings.has_models_file):
         raise StackSettingsError(
             "OPENAI_API_KEY or OPENAI_BASE_URL is set, but EVERLOOP_MODEL is not; set it to the model to use "

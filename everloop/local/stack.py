@@ -1,4 +1,4 @@
-"""Which processes make up Everloop on one machine, and how each is configured."""
+"""The processes of an Everloop on one machine, and their configuration."""
 
 import fcntl
 import os
@@ -44,13 +44,13 @@ from everloop.runtime.telemetry.settings import Address, TelemetrySettings
 
 LEDGER = "ledger.jsonl"
 AGENTS = "agents"
-"""The file that says which agents are served, for commands in the same directory."""
+"""File with the served agents, for commands in the same directory."""
 
 CONSOLE = Path(__file__).parents[1] / "gateway/console/dist/index.html"
 """The page of the console, once it is built. To import it from there would load the gateway."""
 
 REDIS_URL = "redis-url"
-"""The file with the URL of Valkey and its password, for the same commands."""
+"""File with the URL of Valkey and its password, for the same commands."""
 
 KEY_OF_THE_DEMO_MODEL = "scripted"
 PRICES_OF_THE_DEMO_MODEL = Path(__file__).with_name("demo_model") / "models.toml"
@@ -61,9 +61,9 @@ SHUTDOWN_GRACE = 5
 
 @dataclass(frozen=True)
 class LocalStack:
-    """A stack that keeps its state in `directory`. `environment` is added to what its processes get.
+    """A stack with its state in `directory`. `environment` is added to that of its processes.
 
-    `ui_server` is where Temporal's UI listens itself.
+    `ui_server` is the address of Temporal's UI itself.
     """
 
     directory: Path
@@ -75,7 +75,7 @@ class LocalStack:
 
     @property
     def ledger(self) -> Path:
-        """Where the demo agent's notes go, unless EVERLOOP_DEMO_LEDGER names another file."""
+        """File of the demo agent's notes, unless EVERLOOP_DEMO_LEDGER names another one."""
         return self.directory / LEDGER
 
     @property
@@ -90,7 +90,7 @@ class LocalStack:
 
     @property
     def grpc_address(self) -> str:
-        """Where the gateway speaks gRPC on this machine; empty: it does not."""
+        """Address of the gateway's gRPC on this machine; empty without gRPC."""
         port = self.ports.gateway_grpc
         return f"{LOOPBACK}:{port}" if port else ""
 
@@ -109,7 +109,7 @@ class LocalStack:
 
     @property
     def redis_address(self) -> str:
-        """Where Valkey is, without the password; with it the URL stands in the file `redis-url`."""
+        """Address of Valkey, without the password; the file `redis-url` has the URL with it."""
         return f"redis://{LOOPBACK}:{self.ports.redis}/0"
 
     @property
@@ -122,11 +122,11 @@ class LocalStack:
 
     @property
     def serves_demo_agent(self) -> bool:
-        """Whether nobody has named agents."""
+        """Whether no agents are configured."""
         return AgentSettings().is_default and "EVERLOOP_AGENTS" not in self.environment
 
     def note_agents(self) -> None:
-        """Keep which agents are served: places as absolute paths, whatever the working directory is now."""
+        """Store the served agents: files as absolute paths, independent of the current working directory."""
         named = self.environment.get("EVERLOOP_AGENTS") or AgentSettings().agents
         places = {place: Path(place.strip()).expanduser() for place in named.split(",")}
         known = [str(path.absolute()) if path.exists() else place for place, path in places.items()]
@@ -134,7 +134,7 @@ class LocalStack:
 
     @property
     def blobs(self) -> Path:
-        """Where large payloads are kept, unless the settings of blobs name another place."""
+        """Directory of large payloads, unless the settings of blobs name another one."""
         return self.directory / "blobs"
 
     @property
@@ -142,13 +142,13 @@ class LocalStack:
         return self.directory / "logs"
 
     def serving_ui(self) -> AbstractAsyncContextManager[None]:
-        """Pass on to Temporal's UI what calls it by a name that is ours."""
+        """Forward requests with a Host of ours to Temporal's UI."""
         name = urlsplit(os.environ.get("EVERLOOP_TEMPORAL_UI_URL", "")).hostname or ""
         place = Address(LOOPBACK, self.ports.temporal_ui)
         return answering_to_own_names(place, self.ui_server, {name} - {""})
 
     def services(self, client: httpx.AsyncClient) -> list[Service]:
-        """Return the processes, each behind those that it needs; `client` asks whether they are ready."""
+        """Return the processes, in order of their dependencies; `client` checks their readiness."""
         url, queue = f"{self._http(self.ports.gateway)}/readyz", self.settings.task_queue
 
         def worker_is_ready(since: float) -> Awaitable[bool]:
@@ -238,7 +238,7 @@ class LocalStack:
             "EVERLOOP_PUBLIC_URL": self.gateway_url,
             "EVERLOOP_GRPC_PORT": str(self.ports.gateway_grpc or ""),
             "EVERLOOP_TEMPORAL_UI_URL": os.environ.get("EVERLOOP_TEMPORAL_UI_URL", self.temporal_ui),
-            # Who tries it out has webhooks on the same machine; whoever serves others wants none there.
+            # For trials webhooks are on the same machine; a gateway for others blocks them there.
             "EVERLOOP_PUSH_ALLOW": os.environ.get(
                 "EVERLOOP_PUSH_ALLOW", LOCAL_WEBHOOKS if self._is_local else ""
             ),
@@ -252,7 +252,7 @@ class LocalStack:
 
     @property
     def _is_local(self) -> bool:
-        """Whether clients are on this machine, as far as one can tell."""
+        """Whether clients are on this machine, as far as can be determined."""
         host = urlsplit(self.settings.public_url or self.gateway_url).hostname or ""
         return is_loopback(host) and is_loopback(os.environ.get("EVERLOOP_HOST") or LOOPBACK)
 
@@ -272,7 +272,7 @@ async def running_stack(
 ) -> AsyncGenerator[tuple[LocalStack, Supervisor]]:
     """Start a stack in an absolute directory, wait until all of it is ready, and stop it at the end.
 
-    `fresh` forgets what a stack kept in that directory before, and leaves the usual port to others.
+    `fresh` deletes the earlier state of a stack in that directory, and leaves the usual port to others.
 
     Raises:
         LocalStackError: it cannot run here, or not now.
@@ -296,7 +296,7 @@ async def running_stack(
 
 
 def _forget(directory: Path) -> None:
-    """Remove the state of a stack by name, and nothing else that may lie in the directory."""
+    """Delete the files of a stack by name, and no other files in the directory."""
     for name in ("blobs", "logs", "valkey"):
         shutil.rmtree(directory / name, ignore_errors=True)
     for name in (
@@ -312,12 +312,12 @@ def _forget(directory: Path) -> None:
 
 
 async def _unknown(_since: float) -> bool:
-    """Say nothing of a process that a `Reloader` runs: it reads in the log that the process is ready."""
+    """Return False: a `Reloader` detects in the log that its process is ready."""
     return False
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return what a process gets: ours, without settings that lead to another Temporal or to a proxy."""
+    """Return the environment of a process: ours, without settings of another Temporal or of proxies."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")}
     direct = ",".join(filter(None, (os.environ.get("NO_PROXY"), LOOPBACK, "localhost")))
     return {
@@ -335,14 +335,14 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def locked(directory: Path) -> Generator[None]:
-    """Hold the directory, which is made if needed; the kernel gives it back when this process dies.
+    """Lock the directory, which is created if needed. The kernel releases it when this process dies.
 
     Raises:
-        LocalStackError: another process holds it, or it cannot be made, or not be written to.
+        LocalStackError: another process holds it, or it cannot be created or written to.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        directory.chmod(0o700)  # it holds what tasks said, and logs
+        directory.chmod(0o700)  # it holds messages of tasks, and logs
         lock = (directory / "lock").open("a+", encoding="utf-8")
     except OSError as error:
         raise LocalStackError(

@@ -1,4 +1,4 @@
-"""Runs processes: starts each when it can begin, starts again what dies, and leaves none behind."""
+"""Supervision of processes: ordered start, restart after a crash, and complete end."""
 
 import asyncio
 import signal
@@ -16,11 +16,11 @@ POLL_INTERVAL = 0.1
 class Supervisor:
     """Keeps services running.
 
-    Services start side by side, each once those that it needs are ready, and stop in reverse order. One that
-    dies is started again after 0.5 s, doubling to 10 s, and after 0.5 s again once it stayed up for 30 s.
-    When the supervisor itself dies, even by SIGKILL, Linux kills its children; on other systems only an
-    orderly end stops them.
-    Output of a service goes to `NAME.log` in `logs`; `say` gets one line for each thing that happens.
+    Services start side by side, each once those that it needs are ready, and stop in reverse order. One
+    that dies is restarted after 0.5 s, doubling to 10 s, and after 0.5 s again once it stayed up for 30
+    s. When the supervisor itself dies, even by SIGKILL, Linux kills its children; on other systems only
+    an orderly end stops them. Output of a service goes to `NAME.log` in `logs`; `say` gets one line for
+    each event.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Supervisor:
         ready[child.name].set()
 
     async def stop(self) -> None:
-        """Stop all services in reverse order: SIGTERM, and SIGKILL to what is left after 10 s."""
+        """Stop all services in reverse order: SIGTERM, and SIGKILL to the remaining processes after 10 s."""
         children = list(reversed(self._children.values()))
         try:
             for child in children:
@@ -86,11 +86,11 @@ class Supervisor:
         return self._children[name].pid
 
     async def kill(self, name: str) -> None:
-        """End a service by SIGKILL, as an out-of-memory killer would; it is started again."""
+        """End a service by SIGKILL, as an out-of-memory killer would; it is restarted."""
         await self._children[name].kill()
 
     async def wait_until_ready(self, name: str) -> None:
-        """Wait until the service is ready, over as many starts as that takes.
+        """Wait until the service is ready, over any number of starts.
 
         Raises:
             NotReadyError: it was not ready in time.
@@ -112,15 +112,15 @@ class Supervisor:
             ) from None
 
 
-# An orderly end on Ctrl-C and on the signals of service managers.
+# Orderly end on Ctrl-C and on the signals of service managers.
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_until_signal(work: Coroutine[None, None, None]) -> bool:
-    """Run the work; cancel it at SIGINT, SIGTERM or SIGHUP. Return whether it came to its end.
+    """Run the work; cancel it at SIGINT, SIGTERM or SIGHUP. Return whether it completed.
 
-    A second signal interrupts what the work still does after the first.
+    A second signal interrupts the rest of the work after the first.
     """
     return asyncio.run(_run(work))
 

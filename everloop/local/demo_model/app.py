@@ -1,4 +1,4 @@
-"""The HTTP side of a scripted model: two endpoints of OpenAI's API, with its errors."""
+"""HTTP server of a scripted model: two endpoints of OpenAI's API, with its errors."""
 
 import asyncio
 import json
@@ -15,10 +15,10 @@ from everloop.local.demo_model.chat_request import ChatRequest
 from everloop.local.demo_model.completion import Completion, Refusal, Reply, complete
 
 WRONG_KEY = "wrong"
-"""The one API key that is refused, so that the error can be shown."""
+"""The one API key that is rejected, to demonstrate the error."""
 
 Answer = Callable[[ChatRequest], Awaitable[Reply | Refusal]]
-"""Says what the model replies; it decides too which models there are."""
+"""Returns the reply of the model; it also decides which models exist."""
 
 
 class ConnectionCutError(Exception):
@@ -30,7 +30,7 @@ def build_app(
 ) -> Starlette:
     """Return the application; `models` are listed, `delay` is the pause before each chunk, in seconds.
 
-    `unheard` is told of a reply whose client has gone before its end.
+    `unheard` is called with a reply whose client has disconnected before its end.
     """
     logging.getLogger("uvicorn.error").addFilter(_is_no_cut)
 
@@ -85,7 +85,7 @@ async def _stream(
 
 
 def _is_no_cut(record: logging.LogRecord) -> bool:
-    """Keep out of the log what was asked for."""
+    """Keep intended disconnections out of the log."""
     return not (record.exc_info and isinstance(record.exc_info[1], ConnectionCutError))
 
 

@@ -1,6 +1,6 @@
-"""What clients of a scripted model send: the part of OpenAI's Chat Completions request that it reads.
+"""Requests to a scripted model: the part of OpenAI's Chat Completions that it reads.
 
-Fields that it does not know are ignored, as the real service's older versions would.
+Unknown fields are ignored, as the real service's older versions would.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag, model_vali
 
 
 class FunctionCall(BaseModel):
-    """Name and JSON text of a call that the assistant made."""
+    """Name and JSON text of a call in an earlier reply."""
 
     name: str
     arguments: str
@@ -32,12 +32,12 @@ class TextContent(BaseModel):
 
 
 class OtherContent(BaseModel, extra="allow"):
-    """A piece that is no text, such as an image; it is not looked into."""
+    """A piece other than text, such as an image; its content is ignored."""
 
     type: str
 
 
-def _kind_of_content(piece: Any) -> str:  # noqa: ANN401 -- it is what somebody sent
+def _kind_of_content(piece: Any) -> str:  # noqa: ANN401 -- any value from a client
     kind = piece.get("type") if isinstance(piece, dict) else getattr(piece, "type", None)  # pyright: ignore[reportUnknownVariableType] -- as above
     return "text" if kind == "text" else "other"
 
@@ -64,13 +64,13 @@ class _Message(BaseModel):
 
 
 class InstructionMessage(_Message):
-    """What the agent is told to be."""
+    """Instructions of the agent."""
 
     role: Literal["system", "developer"]
 
 
 class UserMessage(_Message):
-    """What the person said."""
+    """Message of the user."""
 
     role: Literal["user"]
 
@@ -100,7 +100,7 @@ ChatMessage = Annotated[
 
 
 class FunctionDefinition(BaseModel):
-    """A function on offer, with the JSON schema of its arguments."""
+    """A tool's function, with the JSON schema of its arguments."""
 
     name: str
     description: str = ""
@@ -108,7 +108,7 @@ class FunctionDefinition(BaseModel):
 
 
 class OfferedTool(BaseModel):
-    """A tool on offer."""
+    """A tool that the model may call."""
 
     type: Literal["function"]
     function: FunctionDefinition
@@ -133,7 +133,7 @@ class ChatRequest(BaseModel):
 
     @model_validator(mode="after")
     def _every_call_is_answered(self) -> "ChatRequest":
-        """Refuse what OpenAI refuses: calls without their results, results without their calls."""
+        """Reject the same requests as OpenAI: calls without their results, results without their calls."""
         waiting: set[str] = set()
         for message in self.messages:
             if isinstance(message, ToolMessage):
@@ -156,7 +156,7 @@ class ChatRequest(BaseModel):
 
     @property
     def results(self) -> list[str]:
-        """What tools have returned since then, oldest first."""
+        """Results of tools since then, oldest first."""
         return [result for _, result in self.returned]
 
     @property
@@ -175,18 +175,18 @@ class ChatRequest(BaseModel):
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """The tools that are on offer."""
+        """The tools that the model may call."""
         return frozenset(offered.function.name for offered in self.tools)
 
     @property
     def forced_tool(self) -> str:
-        """The tool that has to be called; empty: there is none."""
+        """The tool that has to be called; empty without one."""
         function = self.tool_choice.get("function") if isinstance(self.tool_choice, dict) else None
         return str(function.get("name", "")) if isinstance(function, dict) else ""
 
     @property
     def output_schema(self) -> Mapping[str, JsonValue]:
-        """The JSON schema that the answer has to fit; empty: there is none."""
+        """The JSON schema of the answer; empty without one."""
         named = self.response_format.get("json_schema")
         schema = named.get("schema") if isinstance(named, dict) else None
         return schema if isinstance(schema, dict) else {}

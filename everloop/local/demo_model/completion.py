@@ -1,4 +1,4 @@
-"""What a scripted model replies, and how OpenAI's Chat Completions say it: whole, or in chunks."""
+"""Replies of a scripted model, in the format of OpenAI's Chat Completions: complete, or in chunks."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from everloop.local.demo_model.chat_request import ChatRequest
 
 Object = dict[str, Any]
-"""JSON, as the provider writes it."""
+"""JSON in the provider's format."""
 
 FRAGMENT = 12
 """Characters of tool arguments in one chunk."""
@@ -22,7 +22,7 @@ FRAGMENT = 12
 
 @dataclass(frozen=True)
 class Call:
-    """A tool that the model wants to be run; `arguments` may be a text, be it no JSON, as models write it."""
+    """Tool call of the model; `arguments` may be a text, even invalid JSON, as real models write it."""
 
     name: str
     arguments: Mapping[str, JsonValue] | str = field(default_factory=dict[str, JsonValue])
@@ -30,11 +30,11 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the model answers: text, and tools to call, if any.
+    """Reply of the model: text, and tool calls, if any.
 
-    `thought` is reasoning before it. `finish_reason` is by default what the reply suggests. `usage` is
-    (input, output) tokens; by default four characters count as one. `is_cut`: the connection is lost in the
-    middle.
+    `thought` is reasoning before it. The default `finish_reason` follows from the reply. `usage` is
+    (input, output) tokens; by default four characters count as one. `is_cut`: the connection is lost in
+    the middle.
     """
 
     text: str = ""
@@ -46,7 +46,7 @@ class Reply:
 
     @property
     def reason(self) -> str:
-        """Why the reply ends, as the provider says it."""
+        """The finish reason in the provider's terms."""
         return self.finish_reason or ("tool_calls" if self.calls else "stop")
 
 
@@ -62,14 +62,14 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Completion:
-    """One completion: its head (id, time and model), and what is said under it."""
+    """One completion: its head (id, time and model), and its reply."""
 
     head: Object
     reply: Reply
     usage: Mapping[str, int]
 
     def whole(self) -> Object:
-        """Return the answer to a request that does not stream."""
+        """Return the response to a request without streaming."""
         message: Object = {"role": "assistant", "content": self.reply.text}
         if self.reply.calls:
             message["tool_calls"] = [_call(call.name, arguments_text(call)) for call in self.reply.calls]
@@ -79,7 +79,7 @@ class Completion:
         return {**self.head, "object": "chat.completion", "choices": [choice], "usage": self.usage}
 
     def chunks(self, *, include_usage: bool) -> Iterator[Object]:
-        """Yield the answer word by word; each call in several pieces, as real models send them."""
+        """Yield the answer word by word, and each call in several pieces, as real models send them."""
         yield self._chunk({"role": "assistant", "content": ""})
         for word in _words(self.reply.thought):
             yield self._chunk({"reasoning_content": word})
@@ -98,7 +98,7 @@ class Completion:
 
 
 def complete(request: ChatRequest, reply: Reply) -> Completion:
-    """Put a reply under a new id; four characters are a token, unless the reply says how many there are."""
+    """Complete a reply with a new id; four characters are a token, unless the reply has their number."""
     asked = math.ceil(len(request.model_dump_json(exclude_defaults=True)) / 4)
     said = [reply.thought, reply.text, *(f"{call.name} {arguments_text(call)}" for call in reply.calls)]
     sent, written = reply.usage or (asked, math.ceil(len("".join(said)) / 4))
@@ -108,7 +108,7 @@ def complete(request: ChatRequest, reply: Reply) -> Completion:
 
 
 def arguments_text(call: Call) -> str:
-    """Return the arguments as a model writes them: JSON text."""
+    """Return the arguments in a model's format: JSON text."""
     return call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
 
 
@@ -124,6 +124,6 @@ def _pieces(call: Call) -> Iterator[Object]:
 
 
 def _call(name: str, arguments: str) -> Object:
-    """Return a call under a new id: nothing may rely on a model that repeats itself."""
+    """Return a call with a new id: no code may rely on a model that repeats itself."""
     function = {"name": name, "arguments": arguments}
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}

@@ -1,9 +1,9 @@
-"""What the demo model says: a fixed script over the tools of the demo agent, no language model.
+"""Script of the demo model: fixed replies with the tools of the demo agent, without a language model.
 
 For other agents it stands in as well as it can (`stand_in`).
 
-The script keeps nothing between requests. It reads what was already done from the messages, so the same
-conversation always gets the same answer, whichever process asks.
+The script stores nothing between requests. It finds the completed steps in the messages, so the same
+conversation always gets the same reply from any process.
 """
 
 import re
@@ -43,7 +43,7 @@ _EXPRESSION = re.compile(r"[(\d][\d\s.()+\-*/%]*[+\-*/%][\d\s.()+\-*/%]*[)\d]")
 
 @dataclass(frozen=True)
 class Turn:
-    """The newest message of the user, and what was done since."""
+    """The newest message of the user, and the steps since."""
 
     prompt: str
     results: Sequence[tuple[str, str]]
@@ -54,12 +54,12 @@ class Turn:
         return [result for tool, result in self.results if tool == name]
 
     def lacks(self, name: str) -> bool:
-        """Whether the tool is on offer and was not used yet."""
+        """Whether the tool is available and was not called yet."""
         return name in self.tools and not self.of(name)
 
 
 async def answer(request: ChatRequest) -> Reply:
-    """Return what the script says to this conversation, whichever model an agent names."""
+    """Return the script's reply to this conversation, for any model name."""
     turn = Turn(request.prompt, request.returned, request.tool_names)
     prompt = turn.prompt.casefold()
     is_demo = turn.tools >= TOOLS_OF_THE_DEMO
@@ -80,7 +80,7 @@ def _calculate(turn: Turn, expression: str) -> Reply:
 
 
 def _survey(turn: Turn) -> Reply:
-    """List, read several files at once, add up, report; with a note after each step if asked for."""
+    """List, read several files at once, add up, report; with a note after each step if requested."""
     directory = _directory(turn.prompt)
     if not turn.of("list_files"):
         return Reply(f"First I list `{directory}`.", (Call("list_files", {"path": directory}),))
@@ -124,7 +124,7 @@ def _take_note(turn: Turn, directory: str, files: Sequence[str]) -> Reply | None
 
 
 def _write_report(turn: Turn, directory: str) -> Reply | None:
-    """Leave what was found as an artifact, if a report is asked for."""
+    """Write the findings to an artifact, if a report is requested."""
     if "report" not in turn.prompt.casefold() or not turn.lacks("artifact_update"):
         return None
     table = [f"| {head['path']} | {head['lines']} | {head['bytes']} |" for head in _heads(turn)]

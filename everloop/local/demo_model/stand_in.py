@@ -1,7 +1,7 @@
-"""What stands in for a model of any agent: it calls the agent's tools with made-up values, and says so.
+"""Stand-in for the model of any agent: it calls the agent's tools with invented values, and says so.
 
-It knows nothing but the request: which tools are on offer, with which schemas, and what the user said. Values
-come from that message where they can (names, numbers, texts in quotes), else from the schema.
+It uses only the request: the available tools with their schemas, and the user's message. Values come
+from that message where they can (names, numbers, texts in quotes), else from the schema.
 """
 
 import json
@@ -21,7 +21,7 @@ HOW_TO_LEAVE = (
 )
 MOST_CALLS = 3
 OF_EVERLOOP = frozenset({"read_result", "read_attachment", "request_input", "create_task", "artifact_update"})
-"""Tools that are called only where the message names them."""
+"""Tools that are called only if the message names them."""
 
 FORMATS = {
     "date-time": "2026-01-31T12:00:00Z",
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 def stand_in(request: ChatRequest) -> Reply:
-    """Return calls of the tools that the message is about, and then an answer that says what they came to."""
+    """Return calls of the tools that the message is about, and then an answer with their results."""
     prompt, called = request.prompt, {tool for tool, _ in request.returned}
     wanted = _wanted(request, prompt)
     if calls := [_call(tool, prompt) for tool in wanted if tool.name not in called]:
@@ -64,12 +64,12 @@ def stand_in(request: ChatRequest) -> Reply:
 
 
 def made_up(schema: Schema, prompt: str) -> JsonValue:
-    """Return a value that fits a JSON schema, as far as a script can tell, with words of a message in it."""
+    """Return a value that matches a JSON schema, as far as a script can, with words of a message in it."""
     return _Maker(schema, prompt).value(schema)
 
 
 def _wanted(request: ChatRequest, prompt: str) -> list[FunctionDefinition]:
-    """Return the tools that the message is about; the only one of an agent, whatever it is about."""
+    """Return the tools that the message is about; the only one of an agent in any case."""
     offered = [tool.function for tool in request.tools]
     if forced := [tool for tool in offered if tool.name == request.forced_tool]:
         return forced
@@ -83,7 +83,7 @@ def _wanted(request: ChatRequest, prompt: str) -> list[FunctionDefinition]:
 
 
 def _nearness(tool: FunctionDefinition, words: frozenset[str]) -> int:
-    """Return how much of a message is about a tool; names count more than what is written of them."""
+    """Return how much of a message matches a tool; names count more than descriptions."""
     by_name = len(_words_of(tool.name) & words)
     if tool.name in OF_EVERLOOP:
         return 10 if by_name == len(_words_of(tool.name)) else 0
@@ -109,7 +109,7 @@ def _offered(request: ChatRequest) -> str:
 class _Maker:
     """Makes values of one schema; `root` has the definitions that its parts refer to.
 
-    Texts and numbers of the message are used once each, the last one again and again.
+    Texts and numbers of the message are used once each, the last one repeatedly.
     """
 
     def __init__(self, root: Schema, prompt: str) -> None:
@@ -154,7 +154,7 @@ class _Maker:
                 return self._text(schema)
 
     def _referred(self, reference: str) -> JsonValue:
-        if reference in self._open:  # it holds itself: an end is found only in what may be left out
+        if reference in self._open:  # a recursive schema: only optional parts can end it
             return None
         found: JsonValue = cast("JsonValue", self._root)
         for step in reference.removeprefix("#/").split("/"):
