@@ -45,11 +45,11 @@ class GatewaySettings(Settings):
     """`true`: calls of models and tools of new tasks wait on queues of their own, so that each kind can have
     workers of its own. See docs/operation/scale-out.md."""
     max_message_bytes: int = Field(default=10_000_000, ge=1, le=50_000_000)
-    """Of one message as JSON."""
+    """Maximum bytes of one message as JSON."""
     max_body_bytes: int = Field(default=16_000_000, ge=1)
-    """Of one HTTP request. It has to be larger than a message."""
+    """Maximum bytes of one HTTP request. It has to be larger than a message."""
     blocking_timeout: float = Field(default=600, gt=0)
-    """Seconds that a blocking SendMessage waits at most. The client then gets the task as it stands."""
+    """Maximum seconds that a blocking SendMessage waits. The client then gets the current task."""
     shutdown_grace: float = Field(default=10, ge=0)
     """Seconds that running calls or requests get at SIGTERM. Of a worker 30, with `everloop up` 5."""
     max_streams: int = Field(default=10_000, ge=1)
@@ -57,7 +57,7 @@ class GatewaySettings(Settings):
     max_streams_per_owner: int = Field(default=1_000, ge=1)
     """The same of one owner."""
     csv_formulas: bool = False
-    """`true`: cells of CSV stay as they are also where a spreadsheet would calculate them. See
+    """`true`: cells of CSV are unchanged even if a spreadsheet would calculate them. See
     docs/agents/artifacts.md."""
     codec_origins: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
     """Origins of Temporal's web UI, separated by commas, whose pages may call the codec endpoint. See

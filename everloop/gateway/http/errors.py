@@ -35,7 +35,7 @@ class MisdirectedError(RefusalError):
 
 @known_as(-32600, 403, "PERMISSION_DENIED", "CROSS_SITE")
 class CrossSiteError(RefusalError):
-    """A web page of another site asks for a change."""
+    """A web page of another site requests a change."""
 
 
 @known_as(-32005, 415, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED")
@@ -60,17 +60,17 @@ class NotFoundError(RefusalError):
 
 @known_as(-32600, 409, "ABORTED", "CONFLICT")
 class ConflictError(RefusalError):
-    """Something else has come first, or stands in the way."""
+    """The request conflicts with the current state, or with an earlier request."""
 
 
 @known_as(-32600, 412, "FAILED_PRECONDITION", "PRECONDITION_FAILED")
 class PreconditionError(RefusalError):
-    """A condition of the request does not hold: what it is about has changed."""
+    """A condition of the request does not hold: its object has changed."""
 
 
 @known_as(-32600, 416, "OUT_OF_RANGE", "RANGE_NOT_SATISFIABLE")
 class RangeError(RefusalError):
-    """There are no such bytes."""
+    """The range is outside of the content."""
 
 
 # The SDK registers it for JSON-RPC only, where its status is 200.

@@ -104,7 +104,7 @@ class HistoryReader:
         }
 
     async def read(self, event: HistoryEvent, *, told: bool = False) -> list[Item]:
-        """Return the items of an event; empty if clients have been `told` of it.
+        """Return the items of an event; empty for an event that is already reported (`told`).
 
         Raises:
             ApplicationError, BlobsUnavailableError: a payload is unavailable.

@@ -281,16 +281,16 @@ def last_published_at(snapshot: Snapshot) -> float:
 
 
 def is_untaken(state: TaskState, run_id: str) -> bool:
-    """Whether no worker has said anything of a task: it may have been canceled, which only Temporal tells."""
+    """Whether no worker has published a status yet. A cancellation is then visible in Temporal only."""
     return state is TaskState.SUBMITTED and not run_id
 
 
 def lags(state: TaskState, run_id: str, version: int, run: Alive | Stuck | None) -> bool:
-    """Whether a view does not show what a run that goes on has said; or there seems to be no such run.
+    """Whether a view is older than the last status of an open run, or has no such run.
 
-    A task goes on after its end in a run that an operator made by Reset. A task that continues as a new run
-    publishes as before; one that waits may have been reset to another question. Where view and run say the
-    same state, the number of the status tells whether it is the same question.
+    A task continues after its end in a run that an operator made by Reset. A task that continues as a new
+    run publishes as before; one that waits may have been reset to another question. If view and run are in
+    the same state, the versions of the statuses decide whether it is the same question.
     """
     if run is None:
         return not state.is_terminal
@@ -303,7 +303,7 @@ def lags(state: TaskState, run_id: str, version: int, run: Alive | Stuck | None)
 
 
 def _same(view: TaskView, known: TaskView) -> bool:
-    """Whether a later run says just what clients see."""
+    """Whether a later run has the same status as the view."""
     return (view.version, view.status.state, view.status.message) == (
         known.version,
         known.status.state,
