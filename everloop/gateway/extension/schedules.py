@@ -99,7 +99,7 @@ async def create_schedule(services: Services, call: Call) -> Response:
     with _translated():
         if len((await services.schedules.of_owner(call.owner, MOST)).ids) >= MOST:
             raise ConflictError(f"there are {MOST} schedules, and an owner may have no more; delete one")
-        # Files and config first, with a time to live: after a crash the schedule may never be created.
+        # Files first, with a time to live: after a crash the schedule may never be created.
         await services.attachments.files.bring(call.owner, id_, wanted.files or {})
         try:
             await services.schedules.add(definition)

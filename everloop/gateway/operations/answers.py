@@ -98,8 +98,8 @@ def _find_question(status: TaskStatus, message: UserMessage) -> Question | None:
     """Return the question that a message answers; None for an ordinary message.
 
     A message without a question id answers the oldest question, if the view shows that the task waits.
-    A working task cannot have asked its client. Content that may be a secret, but not for sure, is
-    rejected.
+    While the view shows that it works, no client has seen a question. Content that may be a secret, but
+    not for sure, is rejected.
 
     Raises:
         InvalidAnswerError: its question is not open, or others are asked, or it has to name one.

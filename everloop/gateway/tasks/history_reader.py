@@ -187,7 +187,7 @@ class HistoryReader:
         return (Item("status", at, data),)
 
     async def _reset(self, event: HistoryEvent, at: datetime) -> _Items:
-        """Return the reset by which an operator began this run. It undoes the end of the run before."""
+        """Return the reset by which an operator began this run. It undoes later steps of the run before."""
         failed = event.workflow_task_failed_event_attributes
         if failed.cause != WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
             return _NOTHING
@@ -200,7 +200,7 @@ class HistoryReader:
 
     async def _update_accepted(self, event: HistoryEvent, at: datetime) -> _Items:
         request = event.workflow_execution_update_accepted_event_attributes.accepted_request
-        if not request.input.name:  # for a retry after a reset
+        if not request.input.name:  # for an update that a reset has reapplied
             request = self._updates.get(request.meta.update_id, request)
         given = request.input.args.payloads
         if request.input.name == "add_message":
