@@ -38,7 +38,7 @@ _OPTIONS = (
     # Clients behind proxies ping to keep their connections open; by default gRPC hangs up on them.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10 * _SECOND),
-    # What is read of a connection at once; by default tens of MiB, of whoever sends fast.
+    # Read buffer of a connection; by default tens of MiB for a fast sender.
     ("grpc.experimental.tcp_max_read_buffer_size", 65_536),
 )
 

@@ -1,8 +1,8 @@
-"""What stands before gRPC's server: it bounds what clients send before anybody knows who they are.
+"""Proxy in front of the gRPC server: it bounds the heads of calls, which arrive before authentication.
 
-The server reads the head of a call as it comes, and holds tens of MiB of one that has no end (CONTINUATION
-frames of HTTP/2). Its own bound counts for clients that acknowledge it. So it listens in a directory of ours,
-and gets heads that are complete.
+The gRPC server buffers tens of MiB of a head without end (CONTINUATION frames of HTTP/2). Its own limit holds
+only for clients that acknowledge it. So it listens on a socket in a private directory, and receives complete
+heads from this proxy.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ _HEADERS, _CONTINUATION = 1, 9
 _END_HEADERS = 4
 
 MOST_BYTES = 2 * MAX_HEAD_BYTES
-"""Of one head. What is over the server's own bound, and not over this, is refused with a status."""
+"""Bytes of one head. A head between the server's own limit and this one is refused with a status."""
 
 FILES = 3
-"""That a connection takes: of the client, and of both ends of that to the server."""
+"""File descriptors per connection: that of the client, and both ends of that to the server."""
 
 
 class HeadError(Exception):
-    """The head of a call is too large, or something else comes before its end."""
+    """The head of a call is too large, or interrupted by another frame."""
 
 
 class Heads:
-    """Lets pass what a client sends on one connection, each head once it is complete."""
+    """Passes on the frames of one connection, each head once it is complete."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -131,7 +131,7 @@ class GrpcFront:
         return name
 
     def forget(self, name: str) -> None:
-        """Let go of a connection that has ended."""
+        """Forget an ended connection."""
         self._hosts.pop(name, None)
 
     async def connect(self, name: str, served: "_Side") -> None:
@@ -151,7 +151,7 @@ class GrpcFront:
 
 
 class _Side(asyncio.Protocol):
-    """One end of what is passed on; `other` is the other one."""
+    """One end of a proxied connection; `other` is the other one."""
 
     other: "_Side"
     transport: asyncio.Transport | None = None

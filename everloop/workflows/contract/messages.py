@@ -226,9 +226,10 @@ class ToolMessage(Wire):
     """Result of a tool call, or in `content` the error.
 
     `artifacts` are the ids of those that it wrote, `versions` their versions in the task's view. `raised_at`
-    is the line of the tool's author that raised, such as `tools.py:12 pay`; the model does not get it. `files`
-    are for the model to read, by reference. `whole`: size in bytes of a result truncated in `content`; 0: it is complete. `kept` is
-    the name of the complete result (`names.result_artifact`); empty: the rest is lost.
+    is the line of the tool's author that raised, such as `tools.py:12 pay`; the model does not get it.
+    `files` are for the model to read, by reference. `whole`: size in bytes of a result truncated in
+    `content`; 0: it is complete. `kept` is the name of the complete result (`names.result_artifact`); empty:
+    the rest is lost.
     """
 
     role: Literal["tool"] = "tool"
