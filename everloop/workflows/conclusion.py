@@ -18,7 +18,10 @@ from everloop.workflows.contract.tasks import TaskRef, TaskState
 from everloop.workflows.loop import Loop
 from everloop.workflows.scope import TaskScope, post_completion, publish
 from everloop.workflows.state import Phase
-from everloop.workflows.turns.model_turn import MAX_RESENDS
+
+MAX_RESENDS = 5
+"""How often the transcript may get lost, in 15 seconds, before a task ends without its conversation being
+kept."""
 
 Result = TypeVar("Result")
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
@@ -18,6 +19,7 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
+from everloop.workflows.turns.model_turn import RESEND_PAUSES
 from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks, fails
 from tests.workflows.conftest import StartTask, cached_or_replayed, run, user
 
@@ -94,6 +96,22 @@ async def test_a_lost_transcript_is_sent_again_once(start_task: StartTask) -> No
     assert stored.start == 0
     assert [message.role for message in stored.messages] == ["user", "assistant", "tool"]
     assert ports.model.calls[1].length == ports.model.calls[2].length == 3
+
+
+async def test_a_transcript_that_gets_lost_again_is_sent_again_later(start_task: StartTask) -> None:
+    """At once for the first time, then after a second, two, and so on: what loses it may do so for minutes."""
+    lost = fails(failures.TRANSCRIPT_MISSING, "lost")
+    ports = FakePorts(ScriptedModel(lost, lost, lost, answer("done")))
+    async with start_task(ports) as handle:
+        await handle.result()
+        history = await handle.fetch_history()
+    timers = [event.timer_started_event_attributes for event in history.events if event.event_type == TIMER]
+    assert [timer.start_to_fire_timeout.ToSeconds() for timer in timers] == [1, 2]
+    assert [pause.total_seconds() for pause in RESEND_PAUSES] == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert len(ports.transcript.stored) == 3
+
+
+TIMER = EventType.EVENT_TYPE_TIMER_STARTED
 
 
 async def test_each_call_names_the_digest_of_its_transcript(start_task: StartTask) -> None:

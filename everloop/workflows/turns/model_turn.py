@@ -1,5 +1,6 @@
 """Model calls, with fallback to other models, and compaction of long prompts."""
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
@@ -43,8 +44,11 @@ from everloop.workflows.state import Phase
 RESEND_CHUNK_BYTES = 900_000
 """Approximate size of a chunk of the transcript that is sent again; a payload may have 2 MB."""
 
-MAX_RESENDS = 5
-"""Maximum losses of the cached transcript in a row before the task fails."""
+RESEND_PAUSES = tuple(timedelta(seconds=seconds) for seconds in (0, 1, 2, 4, 8, 16, 32, 60, 60, 60))
+"""Pauses before each resend of a lost transcript; the task fails after the last.
+
+A Redis that keeps failing over has four minutes. More would be expensive: each resend adds the transcript to
+the history."""
 
 LEAST_SHARE = 0.25
 """Minimum share of a prompt over its budget to remove: less would soon have to be repeated."""
@@ -121,15 +125,18 @@ class ModelTurn:
             self._state.is_routed = True
 
     async def with_transcript(self, call: Callable[[int], Awaitable[Reply]]) -> Reply:
-        """Call, and send the transcript again each time its cache is lost; count these."""
-        for resends in range(MAX_RESENDS):
+        """Call, and resend the transcript each time its cache is lost; `call` gets the number of resends."""
+        for resends, pause in enumerate(RESEND_PAUSES):
             try:
                 return await call(resends)
             except ActivityError as error:
                 if failure_type(error) != failures.TRANSCRIPT_MISSING:
                     raise
+                if pause:  # a call that fails may have hidden that the task is cancelled
+                    with contextlib.suppress(TimeoutError):
+                        await workflow.wait_condition(_is_cancelled, timeout=pause)
                 await self.send_transcript("sent again")
-        return await call(MAX_RESENDS)
+        return await call(len(RESEND_PAUSES))
 
     async def send_transcript(self, why: str) -> None:
         """Fill the cache; each message of the transcript enters history once more."""
@@ -327,6 +334,10 @@ class ModelTurn:
         state.come_back(to=0)
         reporting.enter(state, Phase.MODEL)
         reporting.working(state, resumed="operator")
+
+
+def _is_cancelled() -> bool:
+    return workflow.cancellation_reason() is not None
 
 
 def _without(sent: tuple[UserMessage, ...], status: StatusChanged) -> StatusChanged:

@@ -19,6 +19,7 @@ from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.temporal.executions import TaskExecutions
+from everloop.stores.keys import stream_key, view_key
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged
@@ -33,6 +34,7 @@ from tests.gateway.harness import (
 )
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.servers.processes import running_valkey
+from tests.support.stores import redis_of
 
 
 @pytest.mark.parametrize("restored_by", ["its follower", "another client"])
@@ -113,7 +115,10 @@ async def test_the_beginning_is_not_shown_where_clients_know_more(tmp_path: Path
                 await a2a.get_task(GetTaskRequest(id=task.id))
 
 
-async def test_what_a_lost_status_said_comes_back_from_the_workflow(client: Client, views: TaskViews) -> None:
+@pytest.mark.parametrize("has_lost", ["a status", "everything"])
+async def test_what_a_lost_status_said_comes_back_from_the_workflow(
+    client: Client, views: TaskViews, has_lost: str
+) -> None:
     """A failover of Redis lost the status that took a message in: who follows gets the whole task.
 
     So does who comes back to the stream from before it, and who asks for the task.
@@ -134,6 +139,8 @@ async def test_what_a_lost_status_said_comes_back_from_the_workflow(client: Clie
         before = (await views.read({task.id: START}, wait=0))[-1].position
         await send(a2a, request(second, task_id=task.id, return_immediately=True))
         task.lose_status()
+        if has_lost == "everything":
+            await redis_of(views).delete(view_key(task.id), stream_key(task.id))
         await task.publish(State.INPUT_REQUIRED)
         await follower.read(stream)
         got = await a2a.get_task(GetTaskRequest(id=task.id))
