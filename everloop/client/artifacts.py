@@ -84,19 +84,37 @@ class ArtifactCalls:
             InvalidError: the file cannot be written.
             ClientError: it cannot be fetched.
         """
-        path = await asyncio.to_thread(_target, part, path)
-        growing = path.with_name(f".{path.name}.{uuid4().hex[:8]}.part")
-        try:
-            with growing.open("wb") as file:
-                async with aclosing(self.download(part)) as pieces:
-                    async for piece in pieces:
-                        await asyncio.to_thread(file.write, piece)
-            growing.replace(path)
-        except OSError as error:
-            raise InvalidError(f"{path} cannot be written: {error.strerror or error}") from None
-        finally:
-            growing.unlink(missing_ok=True)
-        return path
+        return await write_file(await asyncio.to_thread(_target, part, path), self.download(part))
+
+    async def is_own(self, part: Part) -> bool:
+        """Whether the content of a part is in it, or at the server that was asked or one of its `hosts`.
+
+        Agents may name any other address, also one that this machine reaches and they do not.
+        """
+        if part.url is None:
+            return True
+        await self._connection.transport()  # it knows how the gateway calls itself
+        return self._connection.is_own(part.url)
+
+
+async def write_file(path: Path, pieces: AsyncGenerator[bytes]) -> Path:
+    """Write pieces to a file, which is there when it is whole, and return its path.
+
+    Raises:
+        InvalidError: the file cannot be written.
+    """
+    growing = path.with_name(f".{path.name}.{uuid4().hex[:8]}.part")
+    try:
+        with growing.open("wb") as file:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    await asyncio.to_thread(file.write, piece)
+        growing.replace(path)
+    except OSError as error:
+        raise InvalidError(f"{path} cannot be written: {error.strerror or error}") from None
+    finally:
+        growing.unlink(missing_ok=True)
+    return path
 
 
 def _content(part: Part) -> bytes:

@@ -212,6 +212,10 @@ class Connection:
             return f"{self._base}/{url.removeprefix(self._public_base).lstrip('/')}"
         return url
 
+    def is_own(self, url: str) -> bool:
+        """Whether an address is at the server that was asked, or at one that may have its credentials."""
+        return self._credentials.trusts(self.reachable(url))
+
     async def ask(
         self, method: str, url: str, body: JsonValue = None, *, query: Query | None = None, key: str = ""
     ) -> Any:  # noqa: ANN401 -- JSON

@@ -7,7 +7,6 @@ from typing import cast
 from urllib.parse import urlsplit
 
 import grpc
-import httpcore
 import httpx
 from a2a.client import Client, ClientConfig, client_factory
 from a2a.client.card_resolver import parse_agent_card
@@ -29,7 +28,7 @@ from everloop.agents.peer.errors import (
     problem_of,
 )
 from everloop.client.http import HttpClient, system_tls
-from everloop.runtime.outbound.backend import OutboundBackend
+from everloop.runtime.outbound.backend import public_transport
 from everloop.runtime.outbound.policy import WebhookPolicy
 from everloop.runtime.outbound.responses import UNCOMPRESSED, bounding
 
@@ -236,16 +235,10 @@ def _traced(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _http_client(policy: WebhookPolicy | None = None) -> httpx.AsyncClient:
     """Return a client that reads limited answers; with a policy, one that connects only as it allows."""
-    transport = None
-    if policy:
-        transport = httpx.AsyncHTTPTransport(verify=system_tls())
-        # httpx has no argument for it.
-        backend = OutboundBackend(policy, is_plain=False)
-        transport._pool = httpcore.AsyncConnectionPool(ssl_context=system_tls(), network_backend=backend)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- as above
     return HttpClient(
         timeout=httpx.Timeout(SILENCE, connect=10),
         verify=system_tls(),
-        transport=transport,
+        transport=public_transport(policy, system_tls()) if policy else None,
         headers=UNCOMPRESSED,
         event_hooks={"response": [bounding(PeerRefusedError)]},
     )

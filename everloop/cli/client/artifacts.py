@@ -89,20 +89,22 @@ def get(
 async def _get(  # noqa: PLR0913 -- the flags have names
     client: "Client", context: str, artifact: str, to: Path, *, is_folder: bool, force: bool
 ) -> list[Path]:
-    parts = await _parts(client, context, artifact)
+    from everloop.cli.client.files import content_of, save_parts
+    from everloop.cli.client.prompts import is_interactive
+    from everloop.client.artifacts import write_file
+
+    parts, asks = await _parts(client, context, artifact), is_interactive()
     if str(to) == "-":
         for part in parts:
-            async for piece in client.download(part):
+            async for piece in await content_of(client, part, asks=asks):
                 sys.stdout.buffer.write(piece)
         sys.stdout.flush()
         return []
-    from everloop.cli.client.files import save_parts
-
     if is_folder or await asyncio.to_thread(to.is_dir) or len(parts) != 1:
-        return await save_parts(client, parts, artifact, to, overwrites=force)
+        return await save_parts(client, parts, artifact, to, overwrites=force, asks=asks)
     if not force and await asyncio.to_thread(to.exists):
         raise CommandError(f"{to} is there already; give another --to, or --force to write over it")
-    return [await client.save(parts[0], to)]
+    return [await write_file(to, await content_of(client, parts[0], asks=asks))]
 
 
 async def _parts(client: "Client", context: str, artifact: str) -> "list[Part]":

@@ -3,15 +3,22 @@
 import asyncio
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
+
 from everloop.cli.client.prompts import LeftError, PressedError, ask_text, choose, settle
 from everloop.cli.client.screen import Screen, described
-from everloop.cli.output import misused, option_of
+from everloop.cli.output import INTERRUPTED, CommandError, misused, option_of
 from everloop.client import Artifact, ExtensionMissingError, InvalidError, Part
+from everloop.client.artifacts import write_file
+from everloop.client.errors import check_success, translate_errors
+from everloop.runtime.outbound.backend import public_transport
+from everloop.runtime.outbound.policy import ForbiddenAddressError, UnfitUrlError, WebhookPolicy, read_url
+from everloop.runtime.outbound.responses import UNCOMPRESSED
 
 if TYPE_CHECKING:
     from everloop.client import Client, Result, StoredArtifact
@@ -88,8 +95,17 @@ async def offer_artifacts(  # noqa: PLR0913 -- all have names
         return
     stored = {one.id: _files_of(one) for one in made} | await _datasets(client, made[0].context_id)
     for one in made:
-        for path in await save_parts(client, stored[one.id], one.id, folder):
+        await _save(client, stored[one.id], one.id, folder, screen, asks=asks)
+
+
+async def _save(  # noqa: PLR0913 -- all have names
+    client: "Client", parts: Sequence[Part], name: str, folder: Path, screen: Screen, *, asks: bool
+) -> None:
+    try:
+        for path in await save_parts(client, parts, name, folder, asks=asks):
             screen.say(f"  saved {path}", "green")
+    except CommandError as error:
+        screen.say(f"  {error.message}", "yellow")
 
 
 async def _asked_folder(made: list[Artifact], screen: Screen) -> Path | None:
@@ -125,8 +141,8 @@ def named_parts(artifact: "StoredArtifact") -> list[Part]:
     ]
 
 
-async def save_parts(
-    client: "Client", parts: Sequence[Part], name: str, folder: Path, *, overwrites: bool = False
+async def save_parts(  # noqa: PLR0913 -- all have names
+    client: "Client", parts: Sequence[Part], name: str, folder: Path, *, overwrites: bool = False, asks: bool
 ) -> list[Path]:
     """Write the contents of an artifact into a folder; what is there stays, unless it is to be overwritten.
 
@@ -134,13 +150,62 @@ async def save_parts(
 
     Raises:
         ClientError: one cannot be fetched, or written.
+        CommandError: as of `content_of`.
     """
     saved: list[Path] = []
     for part in parts:
+        pieces = await content_of(client, part, asks=asks)
         file = part.filename or f"{name}{_ending(part)}"
         path = await asyncio.to_thread(_target, folder, file, saved if overwrites else None)
-        saved.append(await client.save(part, path))
+        saved.append(await write_file(path, pieces))
     return saved
+
+
+async def content_of(client: "Client", part: Part, *, asks: bool) -> AsyncGenerator[bytes]:
+    """Return what yields the content of a part.
+
+    An agent can name any address, and this machine may reach what the agent does not: somebody is asked.
+
+    Raises:
+        CommandError: it is at another server, and there was no yes to that.
+    """
+    if part.url is None or await client.is_own(part):
+        return client.download(part)
+    where = f"the agent names a file at another server, {part.url}"
+    if not asks:
+        raise CommandError(f"{where}; it is fetched only after a yes at a terminal")
+    try:
+        await settle()
+        is_wanted = await choose([(True, "yes"), (False, "no")], title=f"{where}. Fetch it?")
+    except (LeftError, PressedError):
+        is_wanted = False
+    if not is_wanted:
+        raise CommandError(f"{part.url} was not fetched", INTERRUPTED)
+    return fetch_public(part.url)
+
+
+async def fetch_public(url: str, policy: WebhookPolicy | None = None) -> AsyncGenerator[bytes]:
+    """Yield what is at an address that somebody else has named, if that is public.
+
+    Raises:
+        ClientError: it is not, or the file cannot be fetched.
+    """
+    tls = httpx.create_ssl_context()
+    try:
+        is_plain = read_url(url).scheme == "http"
+        transport = public_transport(policy or WebhookPolicy(), tls, is_plain=is_plain)
+        async with httpx.AsyncClient(transport=transport, headers=UNCOMPRESSED) as http:
+            with translate_errors(url):
+                async with http.stream("GET", url) as response:
+                    await check_success(response)
+                    async for piece in response.aiter_bytes():
+                        yield piece
+    except UnfitUrlError as error:
+        raise InvalidError(f"{url} is not fetched: it {error}") from None
+    except ForbiddenAddressError:
+        raise InvalidError(
+            f"{url} is not fetched: it is not https, or leads to a private or special address"
+        ) from None
 
 
 def _target(folder: Path, name: str, kept: Collection[Path] | None) -> Path:

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from everloop.client import Content, Question, Result
 
 OWNER = "owner"
+
+_MENU = 8
+"""Lines below what is asked."""
 
 _BLANK_LINES = re.compile(r"\n[ \t]*(\n[ \t]*)+")
 """Many of them would push what is above them out of sight."""
@@ -61,6 +65,12 @@ def _show_json(value: "JsonValue", say: Say) -> None:
         say(line, indent=2, breaks=False)
 
 
+def _rows(question: "Question", width: int) -> int:
+    """Return how many lines of the terminal show what is asked."""
+    arguments = json.dumps(question.arguments, indent=2) if question.purpose == "input" else ""
+    return sum(1 + len(line) // width for line in f"{question.text}\n{arguments}".split("\n"))
+
+
 async def ask_question(question: "Question", say: Say) -> Answer:
     """Ask somebody at the terminal, and return the answer.
 
@@ -68,6 +78,9 @@ async def ask_question(question: "Question", say: Say) -> Answer:
         LeftError: not now.
         PressedError: Ctrl-C.
     """
+    width, height = shutil.get_terminal_size()
+    if (rows := _rows(question, width)) > height - _MENU:
+        say(f"  these are {rows} lines: scroll up, and read them from the first one", "yellow")
     await settle()
     answer = await _ASK.get(question.kind, _ask_clarification)(question, say)
     say(f"  > {answer.label}", "cyan")

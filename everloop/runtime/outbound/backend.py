@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import cast
 
 import httpcore
+import httpx
 
 from everloop.runtime.outbound.policy import WebhookPolicy
 
@@ -43,6 +44,17 @@ class OutboundBackend(httpcore.AsyncNetworkBackend):
             else:
                 return stream if self._most is None else _BoundedStream(stream, self._most)
         raise failure
+
+
+def public_transport(
+    policy: WebhookPolicy, tls: ssl.SSLContext, *, is_plain: bool = False
+) -> httpx.AsyncHTTPTransport:
+    """Return what lets an `httpx.AsyncClient` connect to what the policy lets it. `is_plain`: without TLS."""
+    transport = httpx.AsyncHTTPTransport(verify=tls)
+    # httpx has no argument for it.
+    backend = OutboundBackend(policy, is_plain=is_plain)
+    transport._pool = httpcore.AsyncConnectionPool(ssl_context=tls, network_backend=backend)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- as above
+    return transport
 
 
 class _BoundedStream(httpcore.AsyncNetworkStream):

@@ -8,12 +8,18 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from everloop.cli.client.files import fetch_public
 from everloop.client import Client, TaskState
+from everloop.local.servers import LOOPBACK
 from tests.acceptance.cli.terminal import CTRL_C, CTRL_D, DOWN, ENTER, UP, Shell, Terminal
 from tests.support.rigs.deployment import Service
 from tests.support.rigs.people import call, effects
+from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
+from tests.support.servers.peer_agent import FILE
+from tests.support.servers.peer_server import running_peer
 from tests.support.servers.processes import until
 from tests.support.servers.scripted_openai import Reply
+from tests.support.servers.webhook import running_webhook
 
 BELL, CLEAR, BACKSPACE = "\a", "\x15", "\x7f"
 PASTE, PASTED = "\x1b[200~", "\x1b[201~"
@@ -130,6 +136,7 @@ async def test_all_arguments_stand_above_the_answer_and_none_is_hidden(
     disk = "alice\u202ebob\u200b" + "x" * 5000 + "END"
     wipes(service, ledger, disk)
     async with shell.terminal("send", "Wipe.", "--agent", "desk") as terminal:
+        await terminal.until("scroll up, and read them")
         await terminal.until(QUESTION)
         shown = terminal.text.replace("\r", "").replace("\n", "")
         assert rf'"disk": "alice\u202ebob\u200b{"x" * 5000}END"' in shown
@@ -228,6 +235,42 @@ async def test_a_yes_in_the_command_line_shows_first_what_it_is_for(
         await terminal.until("It ends.")
         assert await terminal.ended() == 0
     assert effects(ledger) == ["sdb"]
+
+
+async def test_an_address_that_an_agent_names_is_fetched_after_a_yes_and_only_if_it_is_public(
+    tmp_path: Path,
+) -> None:
+    """What is at the server itself needs none; this machine reaches more than an agent should."""
+    async with running_peer() as peer, running_webhook() as elsewhere:
+        shell = Shell(tmp_path, {"EVERLOOP_PROFILE": peer.url})
+        own = await shell.run("send", f"write {peer.url}/file", "--save", "own")
+        url = f"http://{LOOPBACK}:{elsewhere.port}/private"
+        send = ("send", f"write {url}", "--save", "others")
+        unasked = await shell.run(*send)
+        async with shell.terminal(*send, columns=200) as terminal:
+            await terminal.until(f"another server, {url}. Fetch it?")
+            await terminal.until(QUESTION)
+            await terminal.press(ENTER)
+            await terminal.press("no", ENTER)
+            await terminal.until("was not fetched")
+            assert await terminal.ended() == 0
+        async with shell.terminal(*send, columns=200) as terminal:
+            await terminal.until(QUESTION)
+            await terminal.press("yes", ENTER)
+            await terminal.until("leads to a private or special address")
+            assert await terminal.ended() == 1
+    assert (own.code, (tmp_path / "own" / "named.txt").read_bytes()) == (0, FILE)
+    assert unasked.code == 0
+    assert f"another server, {url}; it is fetched only after a yes" in unasked.err
+    assert (elsewhere.taken, [*(tmp_path / "others").glob("*")]) == ([], [])
+
+
+async def test_what_is_public_is_fetched_without_credentials() -> None:
+    async with running_webhook(200) as elsewhere:
+        url = f"http://{LOOPBACK}:{elsewhere.port}/file?a=b"
+        assert [piece async for piece in fetch_public(url, LOOPBACK_ALLOWED)] == []
+    (request,) = elsewhere.taken
+    assert (request.target, "authorization" in request.headers) == ("/file?a=b", False)
 
 
 async def test_nothing_is_deleted_by_a_number_or_by_enter(service: Service, shell: Shell) -> None:

@@ -122,7 +122,8 @@ class Colleague(AgentExecutor):
             case "reject":
                 await updater.reject(_says(updater, rest))
             case "write":
-                await (self._spell(updater, rest) if rest else self._write(updater))
+                is_text = rest and not rest.startswith("http")
+                await (self._spell(updater, rest) if is_text else self._write(updater, rest))
             case "say":
                 await updater.complete(_says(updater, rest))
             case _:
@@ -157,8 +158,13 @@ class Colleague(AgentExecutor):
             await updater.add_artifact([part], artifact_id="response", append=number > 0)
         await updater.complete()
 
-    async def _write(self, updater: TaskUpdater) -> None:
+    async def _write(self, updater: TaskUpdater, url: str) -> None:
+        """Write artifacts of all kinds; with an address one that is there."""
         await updater.start_work()
+        if url:
+            await updater.add_artifact([pb.Part(url=url, filename="named.txt")], artifact_id="named")
+            await updater.complete()
+            return
         table = ParseDict({"rows": [1, 2]}, Value())
         one = pb.Part(raw=FILE, media_type="application/x-one", filename="one.bin")
         await updater.add_artifact([pb.Part(text="A te")], artifact_id="text", name="A text")

@@ -122,7 +122,7 @@ async def _read(reader: asyncio.StreamReader) -> Notification | None:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("ascii").split(CRLF)
     target = head[0].split(" ")[1]
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:-2])}
-    return Notification(target, headers, await reader.readexactly(int(headers["content-length"])))
+    return Notification(target, headers, await reader.readexactly(int(headers.get("content-length", 0))))
 
 
 @asynccontextmanager

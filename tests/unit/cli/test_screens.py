@@ -135,7 +135,7 @@ async def test_parts_of_one_name_get_files_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "table.json").write_text("old")
     parts = [Part(data=[1]), Part(data=[2])]
     async with Client("http://127.0.0.1:9") as client:
-        again = await save_parts(client, parts, "table", tmp_path, overwrites=True)
-        beside = await save_parts(client, parts[:1], "table", tmp_path)
+        again = await save_parts(client, parts, "table", tmp_path, overwrites=True, asks=False)
+        beside = await save_parts(client, parts[:1], "table", tmp_path, asks=False)
     assert [path.name for path in again + beside] == ["table.json", "table-2.json", "table-3.json"]
     assert [path.read_text() for path in again + beside] == ["[1]", "[2]", "[1]"]
