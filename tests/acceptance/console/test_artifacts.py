@@ -16,6 +16,9 @@ PAGE_OF_AN_AGENT = """
 <script>parent.harmed = 1; top.harmed = 1</script>
 <img src=x onerror="parent.harmed = 1">
 <img id=spy src="/agents"><a href="/console">out</a>
+<svg width="99" height="20"><a xlink:href="/console"><text y="15">picture</text></a></svg>
+<svg width="99" height="20">
+<a href="#"><set attributeName="href" to="/console"/><text y="15">turned</text></a></svg>
 <meta http-equiv=refresh content="0;url=/console">
 """
 
@@ -84,7 +87,8 @@ async def test_a_page_of_an_agent_runs_nothing_and_reaches_nobody(service: Servi
     frame = page.frame_locator("iframe")
 
     await expect(frame.get_by_role("heading", name="A page")).to_have_css("color", "rgb(0, 128, 128)")
-    await frame.get_by_text("out").click()
+    for way in ("out", "picture", "turned"):
+        await frame.get_by_text(way).click()
     await expect(frame.get_by_role("heading", name="A page")).to_be_visible()
     assert await page.evaluate("window.harmed") is None
     assert await page.evaluate("document.querySelector('iframe').contentDocument") is None

@@ -1,7 +1,8 @@
 // Long texts, piece by piece: the same as in one piece.
 
-import { describe, expect, it } from "vitest";
-import { Blocks, htmlOf } from "../src/parts/content/markdown";
+import { describe, expect, it, vi } from "vitest";
+import { Blocks, DEEPEST, htmlOf, LONGEST_PARSE } from "../src/parts/content/markdown";
+import { highlight } from "../src/parts/content/highlight";
 import { pieces } from "../src/parts/content/text";
 
 const TEXT = [
@@ -13,6 +14,22 @@ const TEXT = [
 
 const typesOf = (blocks: Blocks) => [...blocks.chunks, ...blocks.tail].flatMap((block) => block.tokens.map((token) => token.type));
 const rawOf = (blocks: Blocks) => [...blocks.chunks, ...blocks.tail].map((block) => block.raw).join("");
+
+/** Some 6 KB each, which took minutes, or more stack than there is. */
+const NESTED = [
+  ["quotes", ">".repeat(6_000)],
+  ["quotes before lines", `${"> ".repeat(1_500)}a${"> > [x]: y\n".repeat(300)}`],
+  ["lists", "- ".repeat(3_000)],
+  ["numbered lists before lines", `${"1. ".repeat(1_000)}a${"!\n".repeat(1_500)}`],
+  ["quotes in lists", `${"- > ".repeat(1_500)}a`],
+  ["emphasis", "*a **b ".repeat(450) + "c** d*".repeat(450)],
+  ["links", `${"[".repeat(3_000)}a${"](b)".repeat(750)}`],
+] as const;
+
+function depthOf(html: string): number {
+  let depth = 0;
+  return Math.max(0, ...[...html.matchAll(/<(\/?)(?!br|hr|input)\w/g)].map(([, end]) => (depth += end ? -1 : 1)));
+}
 
 function whole(text: string): Blocks {
   const blocks = new Blocks();
@@ -53,11 +70,46 @@ describe("Markdown", () => {
     expect(html).not.toContain("<input");
   });
 
+  it.each(NESTED)("that is nested without end is read in time, and none of it is lost: %s", (_, text) => {
+
+    const blocks = whole(text);
+    const html = String(htmlOf([...blocks.chunks, ...blocks.tail].flatMap((block) => block.tokens)));
+    
+    expect(rawOf(blocks)).toBe(text);
+    expect(depthOf(html)).toBeLessThan(5 * DEEPEST);
+  });
+
+  it("that takes too long to parse is text from there on, and as it grows", () => {
+    const clock = vi.spyOn(performance, "now");
+    const blocks = whole("# Head\n\nWords.\n\n");
+    let time = performance.now();
+    clock.mockImplementation(() => (time += LONGEST_PARSE));
+    blocks.update("# Head\n\nWords.\n\nMore, and");
+    clock.mockRestore();
+    blocks.update("# Head\n\nWords.\n\nMore, and *more*.");
+    expect(typesOf(blocks)).toEqual(["heading", "space", "plain"]);
+    expect(rawOf(blocks)).toBe("# Head\n\nWords.\n\nMore, and *more*.");
+    expect(blocks.update("Anew.")).toBe(false);
+    expect(typesOf(blocks)).toEqual(["paragraph"]);
+  });
+
   it("that is written anew forgets what it was", () => {
     const blocks = whole("One thing.\n\nAnother.");
     blocks.update("All else.");
     expect(rawOf(blocks)).toBe("All else.");
   });
+});
+
+it.each([
+  ["return 1", "python", 2],
+  ["[a](".repeat(2_000), "markdown", 0],
+  ["a".repeat(6_000), "typescript", 0],
+])("code is coloured, unless it would take seconds: %.20s", (text, language, coloured) => {
+  const code = document.createElement("code");
+  code.textContent = text;
+  highlight(code, language);
+  expect(code.querySelectorAll("span")).toHaveLength(coloured);
+  expect(code.textContent).toBe(text);
 });
 
 it("a long text is cut at ends of lines, and no character in two", () => {

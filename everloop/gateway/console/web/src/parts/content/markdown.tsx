@@ -3,7 +3,7 @@
 // Long texts are parsed a slice at a time, and made into HTML where they come into sight.
 
 import DOMPurify from "dompurify";
-import { marked, type Token } from "marked";
+import { marked, type Token, Tokenizer, type Tokens } from "marked";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { copy as copyText } from "../../state/store";
 import { heightOf, LongText } from "./text";
@@ -17,6 +17,10 @@ const SLICE = 200_000;
 const CHUNK = 8_000;
 /** A block of more characters is shown as text. */
 const LONGEST = 64_000;
+/** What is nested deeper is shown as text: each level reads again all that is within. */
+export const DEEPEST = 16;
+/** Milliseconds for which a slice is parsed; what takes longer is shown as text. */
+export const LONGEST_PARSE = 2_000;
 
 const ALLOWED = {
   USE_PROFILES: { html: true },
@@ -34,6 +38,62 @@ marked.use({
   // HTML of a model is text, and a list of what is to do has no fields.
   renderer: { html: ({ text }) => escaped(text), checkbox: ({ checked }) => (checked ? "☑ " : "☐ ") },
 });
+
+/** Reads no nesting without end, which takes more time, and more stack, than there is. */
+class BoundedTokenizer extends Tokenizer {
+  private depth = 0;
+  private readonly until = performance.now() + LONGEST_PARSE;
+
+  // These two are the first ones that are tried at each place.
+  override space(text: string) {
+    return this.inTime() && super.space(text);
+  }
+  override escape(text: string) {
+    return this.inTime() && super.escape(text);
+  }
+  override blockquote(text: string) {
+    return this.within(() => super.blockquote(text));
+  }
+  override list(text: string) {
+    return this.within(() => super.list(text));
+  }
+  override emStrong(text: string, masked: string, before?: string) {
+    return this.within(() => super.emStrong(text, masked, before));
+  }
+  override del(text: string, masked: string, before?: string) {
+    return this.within(() => super.del(text, masked, before));
+  }
+  override link(text: string) {
+    return this.within(() => super.link(text));
+  }
+  override reflink(text: string, links: Record<string, Pick<Tokens.Link | Tokens.Image, "href" | "title">>) {
+    return this.within(() => super.reflink(text, links));
+  }
+
+  private within<T>(read: () => T): T | undefined {
+    if (this.depth >= DEEPEST) return undefined;
+    this.depth++;
+    try {
+      return read();
+    } finally {
+      this.depth--;
+    }
+  }
+
+  private inTime(): true {
+    if (performance.now() > this.until) throw new Error("it takes too long to parse");
+    return true;
+  }
+}
+
+/** Parses a text; null: it takes too long. */
+function parsed(text: string): Token[] | null {
+  try {
+    return marked.lexer(text, { ...marked.defaults, tokenizer: new BoundedTokenizer() });
+  } catch {
+    return null;
+  }
+}
 
 /** Returns safe HTML, which a browser with Trusted Types takes as such. */
 export function htmlOf(tokens: Token[]): string {
@@ -68,6 +128,8 @@ export class Blocks {
   private text = "";
   /** Whether there is text behind the tail that is not parsed. */
   private isCut = false;
+  /** Whether what is behind the blocks takes too long to parse: it is the last block, as it is. */
+  private isPlain = false;
 
   /** Takes the text as it is now, whose beginning is known as a rule. Returns whether there is more to parse. */
   update(text: string): boolean {
@@ -75,18 +137,22 @@ export class Blocks {
       this.chunks = [];
       this.tail = [];
       this.length = 0;
-      this.isCut = false;
+      this.isCut = this.isPlain = false;
     }
     const kept = this.isCut ? this.tail : this.tail.slice(0, this.lastBlock());
     const at = this.length + kept.reduce((sum, block) => sum + block.raw.length, 0);
     let size = SLICE;
     let end = Math.min(at + size, text.length);
-    let tokens = marked.lexer(text.slice(at, end)) as Token[];
+    let tokens = this.parse(text.slice(at, end));
     // The last block of a slice may not be whole; one that is longer than the slice needs a longer one.
-    while (end < text.length && tokens.length < 2) {
+    while (end < text.length && tokens.length < 2 && !this.isPlain) {
       size *= 2;
       end = Math.min(at + size, text.length);
-      tokens = marked.lexer(text.slice(at, end)) as Token[];
+      tokens = this.parse(text.slice(at, end));
+    }
+    if (this.isPlain) {
+      end = text.length;
+      tokens = [{ type: "plain", raw: text.slice(at) }];
     }
     this.isCut = end < text.length;
     if (this.isCut) tokens = tokens.slice(0, -1);
@@ -95,6 +161,12 @@ export class Blocks {
     this.text = text.slice(0, parsed);
     this.gather();
     return this.isCut;
+  }
+
+  private parse(text: string): Token[] {
+    const tokens = this.isPlain ? null : parsed(text);
+    this.isPlain = !tokens;
+    return tokens ?? [];
   }
 
   /** Returns where the block begins that may grow: blank lines behind it may turn out to be within it. */
@@ -166,7 +238,7 @@ function HtmlBlock({ block, closed, lazy }: { block: Block; closed: boolean; laz
   const place = useRef<HTMLDivElement>(null);
   const [near, setNear] = useState(!lazy);
   const { raw, tokens } = block;
-  const huge = tokens.length === 1 && raw.length > LONGEST;
+  const huge = tokens.length === 1 && (raw.length > LONGEST || tokens[0]!.type === "plain");
   useEffect(() => {
     if (near || !place.current) return;
     return whenNear(place.current, () => setNear(true));
