@@ -53,6 +53,23 @@ async def test_a_call_waits_for_an_approval(service: Service, page: Page, tmp_pa
     assert [json.loads(line) for line in ledger.read_text().splitlines()] == ["C"]
 
 
+async def test_a_double_click_decides_one_question(service: Service, page: Page, tmp_path: Path) -> None:
+    """The next one moves up under the pointer: a press that was meant for the first does nothing to it."""
+    ledger = tmp_path / "ledger"
+    wipes = [call("wipe", {"disk": disk, "ledger": str(ledger)}, n) for n, disk in enumerate("EF")]
+    service.script([Reply(wipes), Reply(["Wiped."])])
+    await say(page, "Wipe both")
+    await expect(page.get_by_role("button", name="Approve")).to_have_count(2)
+    await page.get_by_role("link", name="Inbox").click()
+    await page.get_by_role("button", name="Approve").first.click(trial=True)
+    await page.get_by_role("button", name="Approve").first.dblclick()
+
+    await expect(page.get_by_role("button", name="Approve")).to_have_count(1)
+    await page.get_by_role("button", name="Reject").click()
+    await expect(page.get_by_role("heading", name="Nothing waits for you")).to_be_visible()
+    assert len(ledger.read_text().splitlines()) == 1
+
+
 async def test_a_killed_gateway_costs_nothing(service: Service, page: Page) -> None:
     """The page says that the connection is lost, and goes on from the last event; nothing comes twice."""
     goes_on = asyncio.Event()

@@ -78,7 +78,7 @@ async def test_artifacts_tasks_and_contexts_are_deleted(service: Service, page: 
     await page.get_by_role("button", name="Delete").click()
     await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     await expect(page.get_by_text("The task is deleted")).to_be_visible(timeout=DELETION)
-    await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Tasks", exact=True)).to_be_visible()
     await expect(page.get_by_role("link", name="Poplar")).to_have_count(0)
 
     await begin(service, page, "Willow")

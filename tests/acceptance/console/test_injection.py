@@ -1,11 +1,14 @@
 """What others may write into the console: it is text wherever it stands, and never runs."""
 
+import asyncio
+
 import pytest
 from playwright.async_api import Page, expect
 
 from tests.acceptance.console.agents import EVIL
 from tests.acceptance.console.conftest import say
 from tests.support.rigs.deployment import Service
+from tests.support.rigs.people import call
 from tests.support.servers.scripted_openai import Reasoning, Reply, tool_call
 
 pytestmark = pytest.mark.slow
@@ -86,3 +89,30 @@ async def test_names_of_files_that_are_sent_are_text(service: Service, page: Pag
 
     await expect(page.get_by_text(content, exact=True)).to_be_visible()
     assert await is_unharmed(page)
+
+
+async def test_all_of_a_call_is_seen_before_it_is_approved(service: Service, page: Page) -> None:
+    """However long, and whatever in it would not be seen or reorder the rest; a line that was begun waits."""
+    to = "alice\u202ebob\u200b" + " " * 500 + "\n" * 50 + "and all others" + "x" * 3000
+    goes_on = asyncio.Event()
+    service.script([Reply(["One moment. ", goes_on, call("send_report", {"to": to})]), Reply(["Not sent."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await say(page, "Send it")
+    await expect(page.get_by_text("One moment.")).to_be_visible()
+    await page.get_by_role("textbox", name="Add to what it works on").fill("yes")
+    goes_on.set()
+
+    question = page.get_by_role("region", name="The task asks")
+    await expect(question.get_by_text("Approve the call")).to_be_in_viewport()
+    await expect(question).to_contain_text(r"alice\u202ebob\u200b")
+    for words in (r"\n\nand all others", "x" * 3000):
+        await expect(question).to_contain_text(words)
+    call_shown = question.locator(".exact")
+    assert await call_shown.evaluate(
+        "e => [e.scrollHeight - e.clientHeight, e.scrollWidth - e.clientWidth]"
+    ) == [0, 0]
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("textbox", name="It asks something")).to_have_value("yes")
+    await question.get_by_role("button", name="Reject").click()
+    await expect(page.locator(".answer")).to_have_text("Not sent.")
+    assert "rejected by the user" in service.model.requests[-1].tool_results[-1]

@@ -12,7 +12,8 @@ beforeEach(() => {
   render(null, document.body);
 });
 
-const show = (waits = false) => act(() => render(<Composer placeholder="Write" waits={waits} onSend={(parts) => sent.push(parts)} />, document.body));
+const show = (waits = false, closed = false) =>
+  act(() => render(<Composer placeholder="Write" waits={waits} closed={closed} onSend={(parts) => sent.push(parts)} />, document.body));
 const area = () => document.querySelector("textarea")!;
 const enter = () => act(() => void area().dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true })));
 
@@ -67,4 +68,13 @@ it("loses nothing where a file cannot be read", async () => {
   await vi.waitFor(() => expect(area().value).toBe("look"));
   expect(document.querySelector(".files")!.textContent).toContain("gone.txt");
   expect(sent).toEqual([]);
+});
+
+it("sends nothing that was being written when a question came, and keeps it", async () => {
+  await show();
+  await write("yes");
+  await show(false, true);
+  await enter();
+  expect(sent).toEqual([]);
+  expect(area().value).toBe("yes");
 });

@@ -3,7 +3,7 @@
 import { Role, type Message, type Part, type StreamResponse, type Task, TaskState } from "@a2a-js/sdk";
 import { type Client, ClientFactory, ClientFactoryOptions, DefaultAgentCardResolver, JsonRpcTransportFactory } from "@a2a-js/sdk/client";
 import { cardOf } from "./catalogue";
-import { ApiError, authorized, pathOf } from "./root";
+import { ApiError, authorized, here } from "./root";
 
 export const EVENTS = "https://everloop.dev/extensions/events/v1";
 
@@ -26,9 +26,9 @@ export function agentClient(agent: string): Promise<Client> {
 async function connect(agent: string): Promise<Client> {
   const legacyCompat = { enabled: true }; // servers of A2A 0.3
   const resolver = new DefaultAgentCardResolver({ fetchImpl: authorized as typeof fetch, legacyCompat });
-  const card = await resolver.resolve(location.origin, pathOf(await cardOf(agent)));
+  const card = await resolver.resolve(location.origin, here(await cardOf(agent)));
   // Whoever came here by another name than the public one goes on by that name.
-  for (const one of card.supportedInterfaces) if (one.protocolBinding === "JSONRPC") one.url = location.origin + pathOf(one.url);
+  for (const one of card.supportedInterfaces) if (one.protocolBinding === "JSONRPC") one.url = here(one.url);
   const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, {
     transports: [new JsonRpcTransportFactory({ fetchImpl: recorded, legacyCompat })],
     preferredTransports: ["JSONRPC"],
@@ -63,6 +63,9 @@ export function userMessage(parts: Part[], where: { contextId?: string; taskId?:
     referenceTaskIds: [],
   };
 }
+
+/** Metadata of a message that is no answer, whatever the task asks when it arrives. */
+export const NO_ANSWER = { question: null };
 
 type Wanted = { contextId?: string; status?: TaskState; pageSize: number; pageToken?: string; historyLength?: number };
 

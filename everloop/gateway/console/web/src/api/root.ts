@@ -19,14 +19,16 @@ export class ApiError extends Error {
   }
 }
 
-/** Fetches as the user who is logged in; an answer of 401 ends the login. */
+/** Fetches from this gateway, and from nobody else, as the user who is logged in; an answer of 401 ends the login. */
 export async function authorized(input: RequestInfo | URL, init: RequestInit = {}): Promise<Response> {
+  const { origin } = new URL(input instanceof Request ? input.url : input, location.href);
+  if (origin !== location.origin) throw new ApiError(0, `${origin} is another server: it is not asked, and gets no key.`);
   const headers = new Headers(init.headers);
   const asked = login.value;
   for (const [name, value] of Object.entries(credentials())) if (!headers.has(name)) headers.set(name, value);
   let response: Response;
   try {
-    response = await fetch(input, { ...init, headers, credentials: "omit" });
+    response = await fetch(input, { ...init, headers, credentials: "omit", mode: "same-origin" }); // redirects, too
   } catch (error) {
     if (init.signal?.aborted) throw error;
     throw new ApiError(0, "The gateway cannot be reached. It is tried again.");
@@ -35,10 +37,10 @@ export async function authorized(input: RequestInfo | URL, init: RequestInit = {
   return response;
 }
 
-/** Returns the path of an address: the same server may have another name in it than here. */
-export function pathOf(url: string): string {
+/** Returns an address as it is at this gateway, which may have another name in it than here. */
+export function here(url: string): string {
   const { pathname, search } = new URL(url, location.href);
-  return pathname + search;
+  return location.origin + pathname + search;
 }
 
 /** Asks the extension, or whatever else answers with JSON, and nobody's cache. */

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { listTasks } from "../api/a2a";
-import { ask, pathOf } from "../api/root";
+import { ask, here } from "../api/root";
 import type { Agent } from "../api/types";
 import { Empty, limitsOf } from "../parts/ui";
 import { type Beginning, beginningOf } from "../state/events";
@@ -50,7 +50,7 @@ function AgentCard({ agent }: { agent: Agent }) {
   const tools = newest.value?.tools ?? [];
   const limits = limitsOf(newest.value?.limits);
   useEffect(() => {
-    ask<Card>("GET", pathOf(agent.card)).then(
+    ask<Card>("GET", here(agent.card)).then(
       (found) => (card.value = found),
       (failure: unknown) => (error.value = words(failure)),
     );
@@ -87,7 +87,7 @@ function AgentCard({ agent }: { agent: Agent }) {
           Chat
         </a>
         <a href={href(["tasks"], { agent: agent.id })}>Tasks</a>
-        <a href={pathOf(agent.card)} target="_blank" rel="noopener">
+        <a href={here(agent.card)} target="_blank" rel="noopener">
           Card
         </a>
       </p>

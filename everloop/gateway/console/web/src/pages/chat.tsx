@@ -3,9 +3,9 @@
 import { computed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Message } from "@a2a-js/sdk";
-import { cancelTask, listTasks, type Part, userMessage } from "../api/a2a";
+import { cancelTask, listTasks, NO_ANSWER, type Part, userMessage } from "../api/a2a";
 import { hasExtension } from "../api/catalogue";
-import { ask, at, EXTENSION, pathOf } from "../api/root";
+import { ask, at, EXTENSION, here } from "../api/root";
 import type { Agent, Context } from "../api/types";
 import { Composer } from "../parts/composer";
 import { TaskView, useStickToEnd } from "../parts/task";
@@ -55,13 +55,14 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
   const seen = computed(() => turns.value.reduce((sum, turn) => sum + turn.version.value, turns.value.length));
   useEffect(() => seen.subscribe((value) => (version.value = value)), [turns.value]);
   void last?.version.value;
-  const isBusy = Boolean(last && last.connection.value !== "ended" && !TERMINAL.has(last.task.state) && !WAITING.has(last.task.state));
+  const isAsked = Boolean(last && WAITING.has(last.task.state));
+  const isBusy = Boolean(last && last.connection.value !== "ended" && !TERMINAL.has(last.task.state) && !isAsked);
 
   function say(parts: Part[]): void {
     if (edits.value && turns.value.length) return void resend(parts);
-    const waits = last && WAITING.has(last.task.state);
-    const next = send(chosen, parts, waits || isBusy ? { task: last! } : { contextId: last?.task.contextId || contextId });
-    turns.value = waits || isBusy ? [...turns.value.slice(0, -1), next] : [...turns.value, next];
+    // A question that comes while this is on its way has not been seen.
+    const next = send(chosen, parts, isBusy ? { task: last!, metadata: NO_ANSWER } : { contextId: last?.task.contextId || contextId });
+    turns.value = isBusy ? [...turns.value.slice(0, -1), next] : [...turns.value, next];
     draft.value = "";
     settle(next, contextId);
   }
@@ -146,10 +147,11 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
       <div class="composer-place">
         <Composer
           key={`${edits.value} ${draft.value}`}
-          placeholder={isBusy ? "Add to what it works on" : edits.value ? "Write the last message anew" : "Write a message"}
+          placeholder={isAsked ? "It asks something: answer above" : isBusy ? "Add to what it works on" : edits.value ? "Write the last message anew" : "Write a message"}
           initial={draft.value}
           initialFiles={edited.filter((part) => part.content?.$case !== "text" || part.filename)}
           waits={!chosen}
+          closed={isAsked}
           onSend={say}
         >
           {isBusy ? (
@@ -194,7 +196,7 @@ function Start({ agent, onChoose }: { agent: Agent | undefined; onChoose: (text:
     examples.value = [];
     recent.value = [];
     if (!agent) return;
-    ask<Card>("GET", pathOf(agent.card)).then(
+    ask<Card>("GET", here(agent.card)).then(
       (card) => (examples.value = (card.skills ?? []).flatMap((skill) => skill.examples ?? []).slice(0, 6)),
       () => undefined,
     );

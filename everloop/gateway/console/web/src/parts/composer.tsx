@@ -17,6 +17,8 @@ type Props = {
   placeholder: string;
   /** Nobody is known yet who could be written to. What is sent is kept until then. */
   waits?: boolean;
+  /** A question is open, which has a form of its own: nothing that is written here answers it. */
+  closed?: boolean;
   /** What stands beside the button to send. */
   children?: ComponentChildren;
   /** What stands there at first: words, and files that were sent before. */
@@ -25,7 +27,7 @@ type Props = {
   onSend: (parts: Part[]) => void;
 };
 
-export function Composer({ placeholder, waits = false, children, initial = "", initialFiles = [], onSend }: Props) {
+export function Composer({ placeholder, waits = false, closed = false, children, initial = "", initialFiles = [], onSend }: Props) {
   const [text, setText] = useState(initial);
   const [sent, setSent] = useState(initialFiles);
   const [files, setFiles] = useState<File[]>([]);
@@ -52,7 +54,7 @@ export function Composer({ placeholder, waits = false, children, initial = "", i
   };
   const isEmpty = !text.trim() && !files.length && !sent.length;
   const send = async (): Promise<void> => {
-    if (isEmpty) return;
+    if (isEmpty || closed) return;
     setDue(waits);
     if (waits) return;
     // Before files are read, which takes a while: who presses Enter twice sends once.
@@ -141,7 +143,7 @@ export function Composer({ placeholder, waits = false, children, initial = "", i
           {isDue && "It is sent as soon as the agents are known."}
         </span>
         {children}
-        <button class="primary" disabled={isEmpty}>
+        <button class="primary" disabled={isEmpty || closed}>
           Send
         </button>
       </div>

@@ -2,17 +2,28 @@
 
 import { useRef, useState } from "preact/hooks";
 import type { Json as JsonValue, Question } from "../api/types";
-import { Json } from "./content/text";
+import { printable } from "../state/printable";
+import { Exact, Json } from "./content/text";
+import { useStill } from "./ui";
 
 type Schema = { [key: string]: JsonValue };
 /** What the user says, in the form that the task takes; `note` of a rejection is told to the model. */
 export type Given = { answer: JsonValue } | { approved: boolean; note: string } | { secret: string };
 
-export function QuestionForm({ question, onGiven }: { question: Question; onGiven: (given: Given) => Promise<void> }) {
+type AskedProps = { question: Question; onGiven: (given: Given) => Promise<void> };
+
+/** A question that has changed is another one: what was written for the first is gone. */
+export function QuestionForm({ question, onGiven }: AskedProps) {
+  return <Asked key={JSON.stringify(question)} question={question} onGiven={onGiven} />;
+}
+
+function Asked({ question, onGiven }: AskedProps) {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
   const place = useRef<HTMLElement>(null);
+  const still = useStill(place);
   const give = async (given: Given): Promise<void> => {
+    if (!still.check()) return setProblem("It has only just come here: look at it, and press again.");
     setBusy(true);
     setProblem("");
     try {
@@ -27,18 +38,21 @@ export function QuestionForm({ question, onGiven }: { question: Question; onGive
     }
   };
   const mine = !question.approvers || question.approvers === "owner";
+  const isProse = (question.purpose ?? "input") === "input"; // the text of all others ends with the arguments
+  const [first, rest] = isProse ? [question.text, ""] : parted(question.text);
   return (
     <section class="question" aria-label="The task asks" ref={place}>
-      <p class="question-text" dir="auto">{question.tool && question.purpose === "approval" ? question.text.split("\n", 1)[0] : question.text}</p>
-      {question.tool && (
+      <Exact text={first} class="question-text" />
+      {rest && <Exact text={rest} />}
+      {question.tool && isProse && (
         <div class="question-call">
-          <code>{question.tool}</code>
-          {question.arguments !== undefined && question.arguments !== "{}" && (
-            <Json text={typeof question.arguments === "string" ? question.arguments : JSON.stringify(question.arguments)} />
-          )}
+          <code>{printable(question.tool)}</code>
+          {question.arguments !== undefined && question.arguments !== "{}" && <Exact text={written(question.arguments)} />}
         </div>
       )}
-      {mine ? <Fields question={question} busy={busy} give={give} /> : <p class="quiet">Somebody with the scope {question.approvers} has to answer.</p>}
+      <div role="group" aria-disabled={!still.isStill}>
+        {mine ? <Fields question={question} busy={busy} give={give} /> : <p class="quiet">Somebody with the scope {printable(question.approvers!)} has to answer.</p>}
+      </div>
       {problem && (
         <p class="call-error" role="alert">
           {problem}
@@ -46,6 +60,23 @@ export function QuestionForm({ question, onGiven }: { question: Question; onGive
       )}
     </section>
   );
+}
+
+function parted(text: string): [first: string, rest: string] {
+  const end = text.indexOf("\n");
+  return end < 0 ? [text, ""] : [text.slice(0, end), text.slice(end + 1)];
+}
+
+/** Returns arguments as JSON of several lines; as they are where JavaScript would change them, such as large numbers. */
+function written(given: string | JsonValue): string {
+  if (typeof given !== "string") return JSON.stringify(given, null, 2);
+  try {
+    const pretty = JSON.stringify(JSON.parse(given), null, 2);
+    if (pretty.replace(/\s/g, "") === given.replace(/\s/g, "")) return pretty;
+  } catch {
+    // no JSON
+  }
+  return given;
 }
 
 type FieldsProps = { question: Question; busy: boolean; give: (given: Given) => Promise<void> };
@@ -59,7 +90,7 @@ function Fields({ question, busy, give }: FieldsProps) {
       <div class="choices">
         {(question.options ?? []).map((option) => (
           <button type="button" disabled={busy} key={option} onClick={() => give({ answer: option })}>
-            {option}
+            {printable(option)}
           </button>
         ))}
       </div>
@@ -181,7 +212,7 @@ function SchemaForm({ schema, busy, give }: { schema: Schema; busy: boolean; giv
 type FieldProps = { name: string; schema: Schema; required: boolean; value: JsonValue | undefined; set: (value: JsonValue | undefined) => void };
 
 function Field({ name, schema, required, value, set }: FieldProps) {
-  const label = String(schema["title"] ?? name);
+  const label = printable(String(schema["title"] ?? name));
   const kind = kindOf(schema);
   const said = typeof value === "string" || typeof value === "number" ? String(value) : "";
   return (
@@ -194,7 +225,9 @@ function Field({ name, schema, required, value, set }: FieldProps) {
         <select required={required} value={said} onChange={(event) => set(event.currentTarget.value || undefined)}>
           <option value="" />
           {(schema["enum"] as JsonValue[]).map((option) => (
-            <option key={String(option)}>{String(option)}</option>
+            <option key={String(option)} value={String(option)}>
+              {printable(String(option))}
+            </option>
           ))}
         </select>
       ) : kind === "boolean" ? (
@@ -217,7 +250,7 @@ function Field({ name, schema, required, value, set }: FieldProps) {
           onInput={(event) => set(event.currentTarget.value || undefined)}
         />
       )}
-      {schema["description"] ? <small>{String(schema["description"])}</small> : null}
+      {schema["description"] ? <small>{printable(String(schema["description"]), true)}</small> : null}
     </label>
   );
 }
@@ -229,7 +262,7 @@ function JsonField({ name, schema, required, value, set, whole }: FieldProps & {
     <>
       <label>
         <span>
-          {String(schema["title"] ?? name)}
+          {printable(String(schema["title"] ?? name))}
           {required && <span class="needed"> *</span>}
         </span>
         <textarea
@@ -248,7 +281,7 @@ function JsonField({ name, schema, required, value, set, whole }: FieldProps & {
             }
           }}
         />
-        {schema["description"] ? <small>{String(schema["description"])}</small> : null}
+        {schema["description"] ? <small>{printable(String(schema["description"]), true)}</small> : null}
       </label>
       <WhatFits schema={whole["$defs"] ? { ...schema, $defs: whole["$defs"] } : schema} />
     </>

@@ -7,6 +7,7 @@ import { oneLine } from "../state/events";
 import { runOfCall } from "../state/past";
 import { agentName, agents, toast, words } from "../state/store";
 import { isOperator } from "../state/operator";
+import { printable } from "../state/printable";
 import { type Call, questionsOf, type Run, type Said, type Step } from "../state/fold";
 import { Markdown } from "./content/markdown";
 import { HelpDialog } from "./help";
@@ -108,8 +109,8 @@ export function CallCard({ call, live, version, task }: CallProps) {
         <span class="sign" role="img" aria-label={WORDS[call.state]}>
           {SIGNS[call.state]}
         </span>
-        <code class="call-name">{call.name}</code>
-        <span class="call-arguments">{call.arguments === "{}" ? "" : call.arguments}</span>
+        <code class="call-name">{printable(call.name)}</code>
+        <span class="call-arguments">{call.arguments === "{}" ? "" : printable(call.arguments)}</span>
         <span class="call-facts">
           {call.attempt > 1 && <span>attempt {call.attempt}</span>}
           {call.cached && <span>cached</span>}
@@ -181,7 +182,7 @@ export function SaidView({ message }: { message: Said }) {
     return (
       <div class="asked-before">
         {asked.map((question) => (
-          <p key={question.id}>{question.text}</p>
+          <p key={question.id}>{printable(question.text, true)}</p>
         ))}
       </div>
     );

@@ -136,7 +136,13 @@ export function useStickToEnd(version: { value: number }, isWanted = true): { pl
   useSignalEffect(() => {
     void version.value;
     if (!sticks.peek()) return;
-    requestAnimationFrame(() => place.current?.scrollTo({ top: place.current.scrollHeight }));
+    requestAnimationFrame(() => {
+      const element = place.current;
+      const asked = element?.querySelector(".question");
+      // Who reads a long question begins at its beginning, and comes to the buttons at its end.
+      if (asked && asked.clientHeight > element!.clientHeight) asked.scrollIntoView({ block: "start" });
+      else element?.scrollTo({ top: element.scrollHeight });
+    });
   });
   return { place };
 }

@@ -201,6 +201,33 @@ export function Tabs({ label, names, counts = {} }: { label: string; names: stri
   );
 }
 
+/** Milliseconds. */
+const QUIET = 500;
+
+/**
+ * Tells whether an element has stood where it stands for half a second, in sight. A press that comes sooner was meant for
+ * what was there before. To scroll is no move of it.
+ */
+export function useStill(place: { current: Element | null }): { isStill: boolean; check: () => boolean } {
+  const [isStill, setStill] = useState(false);
+  const last = useRef({ top: NaN, inner: NaN, since: 0 });
+  const check = (): boolean => {
+    const { top } = place.current!.getBoundingClientRect();
+    const scroller = place.current!.closest(".turns");
+    const inner = top + (scroller?.scrollTop ?? scrollY);
+    const { since, ...before } = last.current;
+    const isMoved = document.hidden || (top !== before.top && inner !== before.inner);
+    last.current = { top, inner, since: isMoved ? performance.now() : since };
+    return performance.now() - last.current.since >= QUIET;
+  };
+  useEffect(() => {
+    check();
+    const timer = setInterval(() => setStill(check()), QUIET / 5);
+    return () => clearInterval(timer);
+  }, []);
+  return { isStill, check };
+}
+
 /** Has the focus until it is closed. */
 export function Dialog({ label, onClose, children }: { label: string; onClose: () => void; children: ComponentChildren }) {
   const place = useRef<HTMLDialogElement>(null);

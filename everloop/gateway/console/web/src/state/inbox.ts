@@ -6,6 +6,7 @@ import { agentClient, dataPart, userMessage } from "../api/a2a";
 import { ApiError, ask, at, EXTENSION } from "../api/root";
 import type { Question } from "../api/types";
 import type { Given } from "../parts/question";
+import { printable } from "./printable";
 import { recall, remember } from "./store";
 
 export type Waiting = {
@@ -56,7 +57,7 @@ function tell(questions: Waiting[]): void {
   if (!notifies.value || !inbox.value || typeof Notification === "undefined" || Notification.permission !== "granted") return;
   const known = new Set(inbox.value.map(keyOf));
   for (const each of questions)
-    if (!known.has(keyOf(each))) new Notification("Everloop waits for you", { body: each.text.slice(0, 200), tag: keyOf(each) });
+    if (!known.has(keyOf(each))) new Notification("Everloop waits for you", { body: printable(each.text.slice(0, 200), true), tag: keyOf(each) });
 }
 
 export function keyOf(waiting: Waiting): string {

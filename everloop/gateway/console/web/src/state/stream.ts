@@ -3,7 +3,7 @@
 import { signal, type Signal } from "@preact/signals";
 import { agentClient, EVENTS, type Message, noteIds, type StreamResponse } from "../api/a2a";
 import { cardOf } from "../api/catalogue";
-import { ApiError, ask, pathOf } from "../api/root";
+import { ApiError, ask, here } from "../api/root";
 import { callsOf, fold, type TaskModel, TERMINAL, WAITING } from "./fold";
 import { findSubAgents } from "./past";
 
@@ -65,7 +65,7 @@ async function run(followed: Followed, abort: AbortController, message?: Message
       let id = "";
       if (followed.connection.value === "lost") {
         // A stream says nothing until something happens. That its gateway answers is seen by another question.
-        await ask("GET", pathOf(await cardOf(followed.agent)), undefined, connection.signal);
+        await ask("GET", here(await cardOf(followed.agent)), undefined, connection.signal);
         followed.connection.value = "open";
         followed.error.value = "";
       }

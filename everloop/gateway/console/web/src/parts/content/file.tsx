@@ -5,13 +5,16 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Part } from "../../api/a2a";
-import { authorized, pathOf, refusal, ROOT } from "../../api/root";
+import { authorized, here, refusal, ROOT } from "../../api/root";
+import { printable } from "../../state/printable";
 import { toast, words } from "../../state/store";
 import { bytes, Problem } from "../ui";
 import { Markdown } from "./markdown";
 import { Rows } from "./rows";
 import { Json, LongText } from "./text";
 
+/** The type of what is only read, or saved. */
+const DOWNLOAD = "application/octet-stream";
 /** Bytes of a text that are shown. */
 const MOST = 5_000_000;
 
@@ -19,7 +22,7 @@ type Kind = "image" | "pdf" | "markdown" | "json" | "rows" | "html" | "text";
 
 /** Returns how a file is shown; null: it is only downloaded. */
 export function kindOf(mediaType: string): Kind | null {
-  const type = mediaType.split(";")[0]!.trim().toLowerCase();
+  const type = typeOf(mediaType);
   if (/^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/.test(type)) return "image";
   if (type === "application/pdf") return navigator.pdfViewerEnabled ? "pdf" : null;
   if (type === "text/markdown") return "markdown";
@@ -29,11 +32,16 @@ export function kindOf(mediaType: string): Kind | null {
   return /^text\/|^application\/(xml|yaml|toml|x-sh|javascript|sql)$/.test(type) ? "text" : null;
 }
 
+/** Returns a type without its parameters, and without signs that browsers take for none and then guess. */
+function typeOf(mediaType: string): string {
+  return mediaType.split(";")[0]!.trim().toLowerCase();
+}
+
 type Props = { part: Part; size: number | null; rows?: number | undefined; open?: boolean };
 
 export function FilePart({ part, size, rows, open = false }: Props) {
   const [shown, setShown] = useState(open);
-  const name = part.filename || "file";
+  const name = printable(part.filename || "file");
   const url = part.content?.$case === "url" ? part.content.value : "";
   const foreign = url !== "" && !isOurs(url);
   const kind = foreign ? null : kindOf(part.mediaType);
@@ -41,7 +49,7 @@ export function FilePart({ part, size, rows, open = false }: Props) {
   const download = async (csv: boolean): Promise<void> => {
     setBusy(true);
     try {
-      save(await blobOf(part, csv ? "csv" : ""), csv ? `${name.replace(/\.(jsonl|ndjson|json|csv)$/i, "")}.csv` : name);
+      save(await blobOf(part, DOWNLOAD, csv ? "csv" : ""), csv ? `${name.replace(/\.(jsonl|ndjson|json|csv)$/i, "")}.csv` : name);
     } catch (error) {
       toast(words(error), "error");
     } finally {
@@ -77,7 +85,7 @@ export function FilePart({ part, size, rows, open = false }: Props) {
       )}
       {shown && kind && (
         <div class="file-content">
-          {kind === "rows" && url ? <Rows url={pathOf(url)} count={rows} /> : <Content part={part} kind={kind} name={name} size={size} />}
+          {kind === "rows" && url ? <Rows url={here(url)} count={rows} /> : <Content part={part} kind={kind} name={name} size={size} />}
         </div>
       )}
     </div>
@@ -95,11 +103,11 @@ function Content({ part, kind, name, size }: { part: Part; kind: Kind; name: str
     let gone = false;
     const load = async (): Promise<void> => {
       if (kind === "image" || kind === "pdf") {
-        address = URL.createObjectURL(await blobOf(part));
+        address = URL.createObjectURL(await blobOf(part, typeOf(part.mediaType)));
         if (gone) URL.revokeObjectURL(address);
         else setLoaded({ address });
       } else {
-        const blob = await blobOf(part, "", MOST);
+        const blob = await blobOf(part, DOWNLOAD, "", MOST);
         const text = await blob.slice(0, MOST).text();
         if (!gone) setLoaded({ text, isCut: blob.size > MOST || (size ?? 0) > MOST });
       }
@@ -169,12 +177,14 @@ function hostOf(url: string): string {
   }
 }
 
-/** Fetches content with the login of the user, of large files no more than `most` bytes. */
-async function blobOf(part: Part, format = "", most = 0): Promise<Blob> {
-  const type = part.mediaType || "application/octet-stream";
+/**
+ * Fetches content with the login of the user, of large files no more than `most` bytes. It has an address of this page's
+ * origin: `type` is what we show it as, never what somebody says that it is.
+ */
+async function blobOf(part: Part, type: string, format = "", most = 0): Promise<Blob> {
   if (part.content?.$case === "raw") return new Blob([part.content.value as unknown as BlobPart], { type });
   if (part.content?.$case === "text") return new Blob([part.content.value], { type });
-  const path = pathOf(String(part.content?.value));
+  const path = here(String(part.content?.value));
   const url = format ? `${path}${path.includes("?") ? "&" : "?"}format=${format}` : path;
   // With a condition the gateway itself answers, where it would name another host otherwise.
   const headers: Record<string, string> = { "If-Match": "*" };
@@ -182,7 +192,7 @@ async function blobOf(part: Part, format = "", most = 0): Promise<Blob> {
   const response = await authorized(url, { headers });
   if (response.status === 416) return new Blob([], { type }); // it is empty
   if (!response.ok) throw await refusal(response);
-  return new Blob([await response.blob()], { type: format ? "text/csv" : type });
+  return new Blob([await response.blob()], { type });
 }
 
 export function saveJson(value: object, name: string): void {

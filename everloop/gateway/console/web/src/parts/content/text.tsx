@@ -2,6 +2,7 @@
 
 import { useMemo, useState } from "preact/hooks";
 import type { Json as JsonValue } from "../../api/types";
+import { printable } from "../../state/printable";
 
 const PIECE = 16_000;
 const LINE = 19;
@@ -48,6 +49,21 @@ export function heightOf(text: string): number {
   return lines * LINE;
 }
 
+const BLANK_LINES = /\n[ \t]*(\n[ \t]*)+/g;
+
+/**
+ * Shows what somebody decides by: all of it, also what cannot be seen, and each text of JSON set apart from what stands
+ * beside it, which words from right to left would move.
+ */
+export function Exact({ text, class: name = "exact" }: { text: string; class?: string }) {
+  const pieces = printable(text.replace(BLANK_LINES, "\n\n"), true).split(/("(?:[^"\\\n]|\\.)*")/);
+  return (
+    <div class={name} dir="auto">
+      {pieces.map((piece, n) => (n % 2 ? <bdi key={n}>{piece}</bdi> : piece))}
+    </div>
+  );
+}
+
 const SMALL = 3_000;
 /** Members of an object or array that are shown at once. */
 const MOST = 100;
@@ -56,8 +72,8 @@ const MOST = 100;
 export function Json({ text, isTree = false }: { text: string; isTree?: boolean }) {
   const value = useMemo(() => parsed(text), [text]);
   if (value === undefined) return <LongText text={text} />;
-  const pretty = isTree || text.length > SMALL ? "" : JSON.stringify(value, null, 2);
-  if (typeof value !== "object" || value === null || (pretty && pretty.length < SMALL)) return <LongText text={pretty || text} />;
+  const pretty = isTree || text.length > SMALL ? "" : printable(JSON.stringify(value, null, 2), true);
+  if (typeof value !== "object" || value === null || (pretty && pretty.length < SMALL)) return <LongText text={pretty || printable(text, true)} />;
   return <JsonTree value={value} />;
 }
 
@@ -114,7 +130,7 @@ function Node({ name, value, depth }: { name: string; value: JsonValue; depth: n
       {open && (
         <div class="tree-inner">
           {members.slice(0, most).map(([key, each]) => (
-            <Node key={key} name={isList ? key : JSON.stringify(key)} value={each} depth={depth + 1} />
+            <Node key={key} name={isList ? key : printable(JSON.stringify(key))} value={each} depth={depth + 1} />
           ))}
           {members.length > most && (
             <button type="button" class="plain" onClick={() => setMost(most + 10 * MOST)}>
@@ -132,7 +148,7 @@ const LONG = 300;
 
 function Leaf({ value }: { value: null | boolean | number | string }) {
   const [whole, setWhole] = useState(false);
-  const text = JSON.stringify(value);
+  const text = printable(JSON.stringify(value));
   if (text.length <= LONG || whole) return <span class={`tree-${value === null ? "null" : typeof value}`}>{text}</span>;
   return (
     <>
