@@ -23,7 +23,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import structlog
 from a2a.utils import errors as sdk
@@ -123,7 +123,12 @@ _log = structlog.get_logger()
 
 
 class GatewayError(Exception):
-    """The request cannot be answered as asked."""
+    """The request cannot be answered. `text` is the default message to the client."""
+
+    text: ClassVar[str] = "the request cannot be answered"
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text or self.text)
 
 
 class TaskUnknownError(GatewayError):
@@ -144,7 +149,9 @@ class TaskReadOnlyError(GatewayError):
 
 
 class TaskEndedError(GatewayError):
-    """The task has ended and takes no more messages. Start a new one with a message without taskId."""
+    """The task has ended and accepts no more messages."""
+
+    text = "The task has ended and takes no more messages. Start a new one with a message without taskId."
 
 
 class TaskFullError(GatewayError):
@@ -194,7 +201,9 @@ class KeyReusedError(GatewayError):
 
 
 class PayloadLostError(GatewayError):
-    """A part of the task is lost or damaged in the blob store. An operator has to restore it."""
+    """A part of the task is lost or damaged in the blob store."""
+
+    text = "A part of the task is lost or damaged in the blob store. An operator has to restore it."
 
 
 class UnavailableError(GatewayError):
@@ -202,19 +211,27 @@ class UnavailableError(GatewayError):
 
 
 class TemporalUnavailableError(UnavailableError):
-    """Temporal does not answer. Nothing is lost: send the same request again in a few seconds."""
+    """Temporal does not answer."""
+
+    text = "Temporal does not answer. Nothing is lost: send the same request again in a few seconds."
 
 
 class PayloadsUnavailableError(UnavailableError):
-    """The blob store does not answer. Nothing is lost: send the same request again in a few seconds."""
+    """The blob store does not answer."""
+
+    text = "The blob store does not answer. Nothing is lost: send the same request again in a few seconds."
 
 
 class NoWorkerError(UnavailableError):
-    """No worker answers for this task now. Send the same request again in a few seconds."""
+    """No worker answers for the task."""
+
+    text = "No worker answers for this task now. Send the same request again in a few seconds."
 
 
 class TaskPausedError(UnavailableError):
-    """An operator has paused the task. It goes on where it is; send the same request again later."""
+    """An operator has paused the task."""
+
+    text = "An operator has paused the task. It goes on where it is; send the same request again later."
 
 
 @dataclass(frozen=True)
@@ -226,8 +243,10 @@ class Answer:
     retry_after: int | None = None
 
 
+_STORE_DOWN = (RedisConnectionError, RedisTimeoutError, ReadOnlyError, OutOfMemoryError, OSError)
+
 STORE_FAILURES = (
-    *(RedisConnectionError, RedisTimeoutError, ReadOnlyError, OutOfMemoryError, OSError),
+    *_STORE_DOWN,
     NotificationError,  # of a status that the store has accepted; it is sent again
 )
 
@@ -255,9 +274,9 @@ ANSWERS: dict[type[Exception], Answer] = {
     PayloadsUnavailableError: Answer(UnavailableNowError, retry_after=2),
     NoWorkerError: Answer(UnavailableNowError, retry_after=5),
     TaskPausedError: Answer(UnavailableNowError, retry_after=30),
-    BlobsUnavailableError: Answer(UnavailableNowError, str(PayloadsUnavailableError.__doc__), retry_after=2),
-    **dict.fromkeys(STORE_FAILURES, _STORE_ANSWER),
-    NotificationError: Answer(UnavailableNowError, str(TemporalUnavailableError.__doc__), retry_after=2),
+    BlobsUnavailableError: Answer(UnavailableNowError, PayloadsUnavailableError.text, retry_after=2),
+    **dict.fromkeys(_STORE_DOWN, _STORE_ANSWER),
+    NotificationError: Answer(UnavailableNowError, TemporalUnavailableError.text, retry_after=2),
 }
 
 
@@ -279,7 +298,7 @@ def to_a2a(failure: Exception) -> A2AError:
         reference = uuid.uuid4().hex[:12]
         _log.error("request failed", reference=reference, exc_info=failure)
         return InternalError(f"internal error, reference {reference}")
-    message = answer.message or str(failure) or str(type(failure).__doc__)
+    message = answer.message or str(failure) or "the request cannot be answered now"
     if answer.retry_after is None:
         return answer.error(message)
     reason = str(failure.__cause__ or failure)

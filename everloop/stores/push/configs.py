@@ -17,7 +17,13 @@ MAX_CONFIGS = 10
 
 
 class TooManyPushConfigsError(Exception):
-    """The task has as many push notification configs as it may have. Delete one, or change one of them."""
+    """The task has `MAX_CONFIGS` push notification configs."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the task has {MAX_CONFIGS} push notification configs, the most that it may have; "
+            "delete or change one"
+        )
 
 
 class PushConfig(Wire):
