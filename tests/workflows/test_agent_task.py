@@ -99,7 +99,7 @@ async def test_a_lost_transcript_is_sent_again_once(start_task: StartTask) -> No
 
 
 async def test_a_transcript_that_gets_lost_again_is_sent_again_later(start_task: StartTask) -> None:
-    """At once for the first time, then after a second, two, and so on: what loses it may do so for minutes."""
+    """At once for the first time, then after a second, two, and so on: Redis may lose it for minutes."""
     lost = fails(failures.TRANSCRIPT_MISSING, "lost")
     ports = FakePorts(ScriptedModel(lost, lost, lost, answer("done")))
     async with start_task(ports) as handle:

@@ -184,7 +184,7 @@ def not_repeated(call: ToolCall, answer: Answer) -> ToolMessage:
 
 
 def _lost(call: ToolCall) -> str:
-    return f"{call.name} was started, but the process that ran it was lost before it reported."
+    return f"{call.name} was started, and the process that ran it stopped before it reported how it ended."
 
 
 def _decided(answer: Answer) -> str:

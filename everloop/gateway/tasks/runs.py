@@ -54,7 +54,7 @@ _ENDINGS = {
     WorkflowExecutionStatus.COMPLETED: (TaskState.COMPLETED, "the task is done"),
     WorkflowExecutionStatus.FAILED: (TaskState.FAILED, "the task failed"),
     WorkflowExecutionStatus.CANCELED: (TaskState.CANCELED, "the task was canceled"),
-    WorkflowExecutionStatus.TERMINATED: (TaskState.FAILED, "an operator terminated the task"),
+    WorkflowExecutionStatus.TERMINATED: (TaskState.FAILED, "the task was terminated"),
     WorkflowExecutionStatus.TIMED_OUT: (TaskState.FAILED, "the task ran out of time"),
 }
 """States of tasks for closed workflows that did not publish their end."""

@@ -180,7 +180,7 @@ async def test_a_task_that_was_terminated_goes_on(room: Room, tmp_path: Path) ->
         await root.operator_reset(task_id)
         task = await in_state(client, task_id, COMPLETED)
 
-    assert stuck.why == "an operator terminated the task: a slip"
+    assert stuck.why == "the task was terminated: a slip"
     assert stuck.actions == ["reset"]
     assert response_of(task) == "Done."
     assert len(ledger.read_text().splitlines()) == 1

@@ -102,7 +102,7 @@ async def test_a_task_that_ends_otherwise_was_not_canceled(client: Client, views
 @pytest.mark.parametrize(
     ("end", "state", "reason"),
     [
-        ("terminate", TaskState.TASK_STATE_FAILED, "an operator terminated the task"),
+        ("terminate", TaskState.TASK_STATE_FAILED, "the task was terminated"),
         ("cancel", TaskState.TASK_STATE_CANCELED, "the task was canceled"),
     ],
 )

@@ -71,8 +71,8 @@ def _reason_of(case: Case) -> str:
 @pytest.mark.parametrize(
     "case",
     [
-        Case("wait", terminate, "an operator terminated the task: it was too dear"),
-        Case("wait", terminate_wordlessly, "an operator terminated the task"),
+        Case("wait", terminate, "the task was terminated: it was too dear"),
+        Case("wait", terminate_wordlessly, "the task was terminated"),
         Case("wait", delete, "the workflow of the task no longer exists"),
         Case(TIMEOUT, until_closed, "the task ran out of time"),
         Case(NAMED, until_closed, "no such model", failures.MODEL_REFUSED),

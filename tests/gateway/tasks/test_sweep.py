@@ -108,7 +108,7 @@ class FoundRuns(Runs):
             raise TemporalUnavailableError
         if task_id.startswith("alive"):
             return Alive("run")
-        return RunEnd(TaskState.FAILED, "an operator terminated the task", datetime.now(UTC), "run")
+        return RunEnd(TaskState.FAILED, "the task was terminated", datetime.now(UTC), "run")
 
     async def ended_unpublished(self, since: datetime) -> AsyncGenerator[list[str]]:
         self.since.append(since)
