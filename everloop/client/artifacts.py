@@ -93,7 +93,7 @@ class ArtifactCalls:
         """
         if part.url is None:
             return True
-        await self._connection.transport()  # it knows how the gateway calls itself
+        await self._connection.transport()  # it reads the names of the gateway
         return self._connection.is_own(part.url)
 
 
