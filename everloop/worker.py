@@ -64,6 +64,7 @@ from everloop.stores.providers import ProviderGates
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, PushSettings
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
+from everloop.stores.quotas import LimitSettings, Quotas
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
 from everloop.stores.token_counts import TokenSettings, token_counter
@@ -254,7 +255,7 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
             redis, servers.blobs, servers.temporal, settings.task_queue, retention, BlobSettings().blob_ttl
         ),
         deletion=StoreDeletion(redis, servers.blobs, servers.temporal, settings.task_queue, views, webhooks),
-        schedules=ScheduledTasks(schedule_files, webhooks),
+        schedules=ScheduledTasks(schedule_files, webhooks, Quotas(redis), LimitSettings()),
         push=PushDelivering(
             configs,
             views,

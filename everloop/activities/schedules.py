@@ -1,10 +1,12 @@
-"""Gives each task of a schedule, as it begins, what the schedule keeps for its tasks.
+"""Lets tasks of schedules begin, and gives each what its schedule keeps for its tasks.
 
 It has a module of its own as every port of the core has.
 """
 
+from datetime import UTC, datetime, timedelta
+
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from everloop.activities.lease import heartbeating
 from everloop.activities.retries import AWAY
@@ -13,19 +15,42 @@ from everloop.stores.artifacts.errors import ArtifactMissingError
 from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.push.configs import TooManyPushConfigsError
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
-from everloop.workflows.contract.calls import AttachInput
-from everloop.workflows.contract.failures import ATTACHMENT_LOST, FILES_UNAVAILABLE
+from everloop.stores.quotas import LimitSettings, Quotas, Rate
+from everloop.workflows.contract.calls import AdmitInput, AttachInput
+from everloop.workflows.contract.failures import ATTACHMENT_LOST, FILES_UNAVAILABLE, TOO_MUCH_ASKED
 from everloop.workflows.contract.ports import SchedulePort
 
 # A module of its own, though it is short: nothing else of a task has to do with schedules.
 
 
-class ScheduledTasks(SchedulePort):
-    """Copies files and webhooks of schedules to their tasks."""
+LONGEST_WAIT = timedelta(minutes=1)
+"""How long a task waits until its owner may send another request."""
 
-    def __init__(self, files: ScheduleFiles, webhooks: ScheduleWebhooks) -> None:
+
+class ScheduledTasks(SchedulePort):
+    """Counts tasks of schedules, and copies files and webhooks of the schedules to them."""
+
+    def __init__(
+        self, files: ScheduleFiles, webhooks: ScheduleWebhooks, quotas: Quotas, limits: LimitSettings
+    ) -> None:
         self._files = files
         self._webhooks = webhooks
+        self._quotas = quotas
+        self._limits = limits
+
+    @activity.defn
+    async def admit(self, call: AdmitInput) -> None:
+        owner, limits = call.task.owner, self._limits
+        if limits.rate and (seconds := await self._quotas.take_request(owner, limits.rate)):
+            raise _too_often(limits.rate, timedelta(seconds=seconds))
+        most = limits.max_open_tasks
+        if most is not None and not await self._quotas.reserve_task(owner, call.task.task_id, most):
+            raise ApplicationError(
+                f"the owner of the schedule has {most} tasks that have not ended, and one owner may have no "
+                "more: this run was left out",
+                type=TOO_MUCH_ASKED,
+                non_retryable=True,
+            )
 
     @activity.defn
     async def attach(self, call: AttachInput) -> None:
@@ -48,3 +73,16 @@ class ScheduledTasks(SchedulePort):
                 ) from None
             except TooManyPushConfigsError as error:  # its client has set as many, since it was shown
                 activity.logger.warning("the webhook of a schedule was left out: %s", error)
+
+
+def _too_often(rate: Rate, wait: timedelta) -> ApplicationError:
+    waited = datetime.now(UTC) - activity.info().scheduled_time
+    word = "request" if rate.per_minute == 1 else "requests"
+    return ApplicationError(
+        f"the owner of the schedule may send {rate.per_minute} {word} a minute, and has: this run was left "
+        "out",
+        type=TOO_MUCH_ASKED,
+        non_retryable=waited + wait > LONGEST_WAIT,
+        next_retry_delay=wait,
+        category=ApplicationErrorCategory.BENIGN,  # nothing has failed
+    )

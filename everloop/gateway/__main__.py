@@ -19,7 +19,7 @@ from temporalio.client import Plugin
 from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.gateway.app import build_app
-from everloop.gateway.auth.access import AccessControl, LimitSettings, RequestLimits
+from everloop.gateway.auth.access import AccessControl, RequestLimits
 from everloop.gateway.auth.settings import AuthSettings, make_authenticator
 from everloop.gateway.cards.signing import CardKeySettings, load_card_key
 from everloop.gateway.http.server import GatewayServer, listen
@@ -36,7 +36,7 @@ from everloop.stores.conversations.store import Conversations
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, PushSettings
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
-from everloop.stores.quotas import Quotas
+from everloop.stores.quotas import LimitSettings, Quotas
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
@@ -86,7 +86,8 @@ async def opened_app(
             blobs=blobs,
             conversations=Conversations(redis),
         )
-        access = AccessControl(authenticator, RequestLimits(limit_settings, Quotas(redis)))
+        quotas = Quotas(redis)
+        access = AccessControl(authenticator, RequestLimits(limit_settings, quotas))
         push = make_push(push_settings, configs, notify, settings.url)
         app = build_app(
             settings,
@@ -94,7 +95,9 @@ async def opened_app(
             stores,
             agents,
             Attachments(
-                make_schedule_files(artifact_settings, redis, blobs, views), ScheduleWebhooks(redis, configs)
+                make_schedule_files(artifact_settings, redis, blobs, views),
+                ScheduleWebhooks(redis, configs),
+                quotas,
             ),
             access=access,
             push=push,

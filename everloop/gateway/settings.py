@@ -14,6 +14,7 @@ from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.conversations.store import Conversations
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
+from everloop.stores.quotas import Quotas
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
@@ -144,7 +145,8 @@ class Stores:
 
 @dataclass(frozen=True)
 class Attachments:
-    """Files and configs that schedules store for their tasks."""
+    """Files, configs and counts of schedules."""
 
     files: ScheduleFiles
     webhooks: ScheduleWebhooks
+    quotas: Quotas

@@ -130,6 +130,11 @@ def announced_tasks_key(owner: str) -> str:
     return f"{owner_prefix(owner)}:announced"
 
 
+def new_schedules_key(owner: str) -> str:
+    """Redis sorted set: schedules of an owner that Temporal may not list yet, by when they count no more."""
+    return f"{owner_prefix(owner)}:schedules"
+
+
 APPROVALS_KEY_PREFIX = "everloop:approvals:"
 """Before a scope: tasks that wait for an answer of somebody with it, by the time since when."""
 

@@ -1,13 +1,16 @@
-"""Counts what each owner takes of what all share: requests in a time, and open tasks."""
+"""Counts what each owner takes of what all share: requests in a time, open tasks, schedules."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from pydantic import Field, ValidationInfo, field_validator
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import RATE
-from everloop.stores.keys import announced_tasks_key, request_rate_key
+from everloop.runtime.settings import Settings
+from everloop.stores.keys import announced_tasks_key, new_schedules_key, request_rate_key
 from everloop.stores.views.lists import LISTS_SCRIPT, owner_keys
 
 RESERVATION = timedelta(minutes=1)
@@ -27,7 +30,37 @@ class Rate:
         return 60 / self.per_minute
 
 
-# Requests and open tasks of owners, counted in Redis.
+class LimitSettings(Settings):
+    """What one owner may ask for, over all processes; not set: as much as there is."""
+
+    requests_per_minute: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Requests of one owner a minute, tasks of schedules included. The same for all processes. Unset: no
+    limit."""
+    request_burst: int | None = Field(default=None, ge=1, le=1_000_000)
+    """How many of them may come at once. Refused without a rate. Unset: a minute's."""
+    max_open_tasks: int | None = Field(default=None, ge=1)
+    """Tasks of one owner that have not ended, those of sub-agents not counted. The same for all processes.
+    Unset: no limit."""
+
+    @field_validator("request_burst")
+    @classmethod
+    def _is_of_a_rate(cls, burst: int | None, info: ValidationInfo) -> int | None:
+        if burst is not None and info.data.get("requests_per_minute") is None:
+            raise ValueError(
+                "it says how much of a rate may come at once; set "
+                "EVERLOOP_REQUESTS_PER_MINUTE too, or leave it out"
+            )
+        return burst
+
+    @property
+    def rate(self) -> Rate | None:
+        """The rate of requests, if there is one."""
+        if self.requests_per_minute is None:
+            return None
+        return Rate(self.requests_per_minute, self.request_burst or self.requests_per_minute)
+
+
+# Requests, open tasks and schedules of owners, counted in Redis.
 
 _TAKE_REQUEST = f"""{RATE}
 -- KEYS: rate. ARGV: microseconds of one request, of a burst. Answers the microseconds until there is room.
@@ -41,6 +74,28 @@ if wait > 0 then
 end
 redis.call('SET', KEYS[1], used_up_to, 'PX', math.ceil((used_up_to - now) / 1000))
 return 0
+"""
+
+_RESERVE_SCHEDULE = """
+-- KEYS: schedules that were made lately (sorted set, by the time until which they count). ARGV: a schedule,
+-- how many there may be, milliseconds that it counts, those that are listed. Answers whether it may be made.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+local known, count = {}, 0
+local function add(schedules)
+  for _, schedule in ipairs(schedules) do
+    count, known[schedule] = count + (known[schedule] and 0 or 1), true
+  end
+end
+add({unpack(ARGV, 4)})
+add(redis.call('ZRANGE', KEYS[1], 0, -1))
+if not known[ARGV[1]] and count >= tonumber(ARGV[2]) then
+  return 0
+end
+redis.call('ZADD', KEYS[1], now + ARGV[3], ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 1
 """
 
 
@@ -57,6 +112,7 @@ class Quotas:
         self._take_request = redis.register_script(_TAKE_REQUEST)
         self._redis = redis
         self._lists = redis.register_script(LISTS_SCRIPT)
+        self._reserve_schedule = redis.register_script(_RESERVE_SCHEDULE)
 
     async def take_request(self, owner: str, rate: Rate) -> float:
         """Count a request and return 0; or count nothing, and return in how many seconds there is room."""
@@ -79,3 +135,16 @@ class Quotas:
     async def release_task(self, owner: str, task_id: str) -> None:
         """Count a task no longer that will not come to exist; one that exists counts on."""
         await self._redis.zrem(announced_tasks_key(owner), task_id)
+
+    async def reserve_schedule(self, owner: str, schedule: str, limit: int, listed: Sequence[str]) -> bool:
+        """Count a schedule that is about to be made, and return whether it may: not with `limit` others.
+
+        `listed` are those that Temporal lists, which it does some time after they were made: until then they
+        count by their reservation.
+        """
+        arguments = [schedule, limit, self._reservation, *listed]
+        return await self._reserve_schedule(keys=[new_schedules_key(owner)], args=arguments) == 1
+
+    async def release_schedule(self, owner: str, schedule: str) -> None:
+        """Count a schedule no longer that was removed."""
+        await self._redis.zrem(new_schedules_key(owner), schedule)

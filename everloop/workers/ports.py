@@ -56,7 +56,7 @@ def calls_of(queue: str, ports: Ports) -> list[Callable[..., object]]:
     ]
     housekeeping = [ports.housekeeping.clean] if ports.housekeeping else []
     deletion = [ports.deletion.remove] if ports.deletion else []
-    schedules = [ports.schedules.attach] if ports.schedules else []
+    schedules = [ports.schedules.admit, ports.schedules.attach] if ports.schedules else []
     calls: dict[str, list[Callable[..., object]]] = {
         names.WORKFLOWS_QUEUE: [*short, *tools, *model, *housekeeping, *deletion, *schedules],
         names.MODEL_QUEUE: [*model],

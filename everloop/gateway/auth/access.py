@@ -4,48 +4,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pydantic import Field, ValidationInfo, field_validator
-
 from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import TooManyRequestsError
 from everloop.gateway.instruments import requests_refused
-from everloop.runtime.settings import Settings
 from everloop.runtime.telemetry.logs import bind_owner
-from everloop.stores.quotas import Quotas, Rate
+from everloop.stores.quotas import LimitSettings, Quotas
 
 # How many requests and open tasks an owner may have, over all gateways together.
 
 TASK_WAIT = 10
 """Retry-After in seconds for a client with too many open tasks: nothing tells when one will end."""
-
-
-class LimitSettings(Settings):
-    """Limits per owner, over all gateways; unset: no limit."""
-
-    requests_per_minute: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Requests of one owner a minute. The same for all gateways. Unset: no limit."""
-    request_burst: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Maximum burst of requests. Refused without a rate. Unset: a minute's."""
-    max_open_tasks: int | None = Field(default=None, ge=1)
-    """Open tasks of one owner, without those of sub-agents. Unset: no limit."""
-
-    @field_validator("request_burst")
-    @classmethod
-    def _is_of_a_rate(cls, burst: int | None, info: ValidationInfo) -> int | None:
-        if burst is not None and info.data.get("requests_per_minute") is None:
-            raise ValueError(
-                "it says how much of a rate may come at once; set "
-                "EVERLOOP_REQUESTS_PER_MINUTE too, or leave it out"
-            )
-        return burst
-
-    @property
-    def rate(self) -> Rate | None:
-        """The rate of requests; None without a limit."""
-        if self.requests_per_minute is None:
-            return None
-        return Rate(self.requests_per_minute, self.request_burst or self.requests_per_minute)
 
 
 class RequestLimits:

@@ -25,7 +25,12 @@ from everloop.gateway.requests.messages import IncomingMessage, read_message
 from everloop.gateway.requests.proto import read_params
 from everloop.gateway.services import Services
 from everloop.runtime.schedules.definition import MAX_MESSAGE_BYTES, ScheduleDefinition, problem_of_id
-from everloop.runtime.schedules.recurrence import Recurrence, read_interval
+from everloop.runtime.schedules.recurrence import (
+    SHORTEST,
+    Recurrence,
+    is_within_a_minute,
+    read_interval,
+)
 from everloop.stores.artifacts.changes import NewPart
 from everloop.stores.push.configs import PushConfig
 
@@ -187,10 +192,18 @@ def _recurrence(body: ScheduleChange, before: Recurrence | None) -> Recurrence:
         return before if before.at else replace(before, time_zone=zone)
     if body.every:
         try:
-            read_interval(body.every)
+            interval = read_interval(body.every)
         except ValueError as error:
             raise InvalidParamsError(f"every: {error}") from None
+        if interval < SHORTEST:
+            raise _too_often("every")
+    if body.cron and is_within_a_minute(body.cron):
+        raise _too_often("cron")
     return Recurrence(body.cron.strip(), body.every, zone, _time(body.at, zone) if body.at else None)
+
+
+def _too_often(field: str) -> InvalidParamsError:
+    return InvalidParamsError(f"{field}: a schedule runs at most once a minute; let it run less often")
 
 
 def _time(text: str, zone: str) -> datetime:

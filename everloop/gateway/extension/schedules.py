@@ -97,7 +97,8 @@ async def create_schedule(services: Services, call: Call) -> Response:
     wanted = await read_new(services, call.caller, await call.body(NewSchedule))
     id_, definition = wanted.definition.id, wanted.definition
     with _translated():
-        if len((await services.schedules.of_owner(call.owner, MOST)).ids) >= MOST:
+        listed = (await services.schedules.of_owner(call.owner, MOST)).ids
+        if not await services.attachments.quotas.reserve_schedule(call.owner, id_, MOST, listed):
             raise ConflictError(f"there are {MOST} schedules, and an owner may have no more; delete one")
         # Files first, with a time to live: after a crash the schedule may never be created.
         await services.attachments.files.bring(call.owner, id_, wanted.files or {})
@@ -138,6 +139,7 @@ async def delete_schedule(services: Services, call: Call) -> Response:
         await services.attachments.webhooks.remove(id_)
         await services.attachments.files.remove(known.definition.owner, id_)
         await services.schedules.remove(id_)
+        await services.attachments.quotas.release_schedule(known.definition.owner, id_)
     return answer({"id": call.id()})
 
 

@@ -11,6 +11,12 @@ UTC_NAME = "UTC"
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 
+SHORTEST = timedelta(minutes=1)
+"""The shortest interval that clients may ask for; operators may take any."""
+
+_WITH_SECONDS = 7
+"""Fields of a cron expression whose first one says seconds."""
+
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
@@ -109,6 +115,17 @@ def read_interval(text: str) -> timedelta:
     if not timedelta(seconds=1) <= interval <= timedelta(days=36_500):
         raise ValueError(f"{text!r} is no interval; write 90s, 30m, 1h30m or 7d")
     return interval
+
+
+def is_within_a_minute(cron: str) -> bool:
+    """Whether a cron expression may mean several times within a minute; of what is none, Temporal tells."""
+    words = cron.partition("#")[0].split()
+    if words[:1] == ["@every"]:
+        try:
+            return read_interval(words[1].partition("/")[0]) < SHORTEST
+        except (IndexError, ValueError):
+            return True  # Temporal reads more words for an interval than we do
+    return len(words) == _WITH_SECONDS and not words[0].isdecimal()
 
 
 def write_interval(interval: timedelta) -> str:

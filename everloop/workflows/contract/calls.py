@@ -266,6 +266,12 @@ class PrepareTaskInput(Wire):
     loads_agent: bool = False
 
 
+class AdmitInput(Wire):
+    """Count a task of a schedule as one of its owner's."""
+
+    task: TaskRef
+
+
 class AttachInput(Wire):
     """Give a task the stored files of its schedule, by their ids, and its webhook."""
 

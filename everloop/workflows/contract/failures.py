@@ -40,6 +40,9 @@ TRANSCRIPT_LIMIT = "TranscriptLimit"
 FILES_UNAVAILABLE = "FilesUnavailable"
 """The store of files and artifacts is unavailable. Retryable."""
 
+TOO_MUCH_ASKED = "TooMuchAsked"
+"""The owner of a schedule has as many open tasks as one owner may have, or has sent as many requests."""
+
 ATTACHMENT_LOST = "AttachmentLost"
 """A file that a schedule stores for its tasks is missing."""
 

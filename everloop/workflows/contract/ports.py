@@ -161,7 +161,16 @@ class NarratorPort(ABC):
 
 
 class SchedulePort(ABC):
-    """Provide the files and webhooks of schedules."""
+    """Admit the tasks of schedules, and provide their files and webhooks."""
+
+    @abstractmethod
+    @activity.defn
+    async def admit(self, call: calls.AdmitInput) -> None:
+        """Count a scheduled task against its owner's limits.
+
+        Raises:
+            ApplicationError: `TooMuchAsked`; retryable if there will soon be room.
+        """
 
     @abstractmethod
     @activity.defn

@@ -4,7 +4,13 @@ from temporalio import workflow
 
 from everloop.workflows import reporting
 from everloop.workflows.contract import names
-from everloop.workflows.contract.calls import CREATE_TASK, AttachInput, PreparedTask, PrepareTaskInput
+from everloop.workflows.contract.calls import (
+    CREATE_TASK,
+    AdmitInput,
+    AttachInput,
+    PreparedTask,
+    PrepareTaskInput,
+)
 from everloop.workflows.contract.events import REASON
 from everloop.workflows.contract.messages import (
     AgentMessage,
@@ -15,7 +21,7 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.ports import AgentPort, SchedulePort
 from everloop.workflows.limits import check_limits, stop_if_cancelled
-from everloop.workflows.scope import TaskScope, hooked_call, plugin_call, short_call
+from everloop.workflows.scope import TaskScope, hooked_call, plugin_call, publish, short_call
 from everloop.workflows.turns.memory import ContextMemory
 from everloop.workflows.turns.model_turn import ModelTurn
 
@@ -101,11 +107,19 @@ class Preparation:
         if not self._scope.task.scheduled or self._scope.task.carried:
             return
         workflow.upsert_search_attributes([names.CONTEXT_ID.value_set(self._scope.ref.context_id)])
-        await reporting.open_task(self._scope)
+        try:
+            await self._admit()
+        finally:  # a task that may not begin is shown as one that failed
+            await reporting.open_task(self._scope)
         await self._attach()
         prepared = await self._prepare(loads_agent=True)
         if prepared.agent:
             self._state.agent = prepared.agent.model_copy(update={"routing": "task"})
+
+    async def _admit(self) -> None:
+        """Count the task as its owner's: no gateway has."""
+        call = AdmitInput(task=self._scope.ref)
+        await workflow.execute_activity_method(SchedulePort.admit, call, **publish("count the task"))
 
     async def _attach(self) -> None:
         task = self._scope.task

@@ -10,11 +10,11 @@ import pytest_asyncio
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.gateway.auth.access import AccessControl, LimitSettings, RequestLimits
+from everloop.gateway.auth.access import AccessControl, RequestLimits
 from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.http.errors import as_a2a
 from everloop.runtime.redis import connect_redis
-from everloop.stores.quotas import Quotas, Rate
+from everloop.stores.quotas import LimitSettings, Quotas, Rate
 from everloop.stores.views.store import TaskViews
 from tests.gateway.grpc_harness import running_grpc_gateway
 from tests.gateway.harness import Named, PromptModel, RunningGateway, running_gateway, stand_in_worker, unique

@@ -34,6 +34,7 @@ from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
+from everloop.stores.quotas import LimitSettings, Quotas
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.harness import AGENT, Named, PromptModel, key_scheme, running_gateway, unique, working
@@ -116,14 +117,16 @@ async def office(
         views, configs = TaskViews(redis), PushConfigs(redis)
         files = make_schedule_files(ArtifactSettings(), redis, blobs, views)
         webhooks = ScheduleWebhooks(redis, configs)
-        attachments = Attachments(files, webhooks)
+        quotas = Quotas(redis)
+        attachments = Attachments(files, webhooks, quotas)
+        scheduled = ScheduledTasks(files, webhooks, quotas, LimitSettings())
 
         async def notify(*_: object) -> None:
             """Nobody is notified here."""
 
         push = PushOperations(configs, notify, LOOPBACK_ALLOWED, "http://here/")
         async with (
-            working(client, views, queue, PromptModel(views), schedules=ScheduledTasks(files, webhooks)),
+            working(client, views, queue, PromptModel(views), schedules=scheduled),
             running_gateway(
                 client,
                 views,

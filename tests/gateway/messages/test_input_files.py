@@ -10,7 +10,7 @@ from a2a.utils.errors import InvalidParamsError
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.gateway.auth.access import AccessControl, LimitSettings, RequestLimits
+from everloop.gateway.auth.access import AccessControl, RequestLimits
 from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.requests.parts import InputFile
@@ -19,7 +19,7 @@ from everloop.stores.artifacts.changes import Announcement, Change, Create, NewP
 from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES
 from everloop.stores.artifacts.store import FRESH, Artifacts
 from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.quotas import Quotas
+from everloop.stores.quotas import LimitSettings, Quotas
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import FilePart, StoredPart

@@ -8,6 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.worker import Ports
 from everloop.workflows.contract.calls import (
+    AdmitInput,
     AfterCompletionInput,
     AttachInput,
     BeforeRequestInput,
@@ -303,7 +304,11 @@ class RecordingContext(ContextPort):
 
 
 class NoAttachments(SchedulePort):
-    """Keeps nothing for tasks of schedules."""
+    """Keeps nothing for tasks of schedules, and lets all begin."""
+
+    @activity.defn
+    async def admit(self, call: AdmitInput) -> None:
+        return None
 
     @activity.defn
     async def attach(self, call: AttachInput) -> None:
