@@ -143,13 +143,14 @@ class _Session:
         self, stack: "LocalStack", reloader: "Reloader", errors: "ErrorServer", listener: int
     ) -> None:
         _announce(stack, self.project)
-        self._keep(_show_log(stack.logs / "worker.log"))
+        terminal = asyncio.Lock()
+        self._keep(_show_log(stack.logs / "worker.log", terminal))
         async with aclosing(saved_files(self.project)) as changes:
             await anext(changes)  # from here on: a file may be saved while it is loaded
             await self._load(stack, reloader, errors, "")
             self.is_up = True
             if can_talk():
-                self._keep(Talk(stack.gateway_url, _show).run())
+                self._keep(Talk(stack.gateway_url, _show, terminal).run())
             async for changed in changes:
                 if not changed:
                     continue
@@ -194,11 +195,12 @@ class _Session:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _show_log(log: Path) -> None:
+async def _show_log(log: Path, terminal: asyncio.Lock) -> None:
     async with aclosing(new_records(log)) as records:
         async for record in records:
             if line := rendered(record):
-                _print(line)
+                async with terminal:
+                    _print(line)
 
 
 async def _announce_leaving(reloader: "Reloader") -> None:

@@ -34,12 +34,14 @@ def can_talk() -> bool:
 class Talk:
     """A conversation with the agents of a gateway: a task at a time; what is typed meanwhile goes to it.
 
-    A question is asked in place of the prompt: no line that was begun before it answers it.
+    A question is asked in place of the prompt: no line that was begun before it answers it. `terminal` is
+    held while somebody reads a question, which lines of a log would push out of sight.
     """
 
-    def __init__(self, url: str, show: Show, ask: Ask | None = None) -> None:
+    def __init__(self, url: str, show: Show, terminal: asyncio.Lock, ask: Ask | None = None) -> None:
         self._url = url
         self._show = show
+        self._terminal = terminal
         self._ask = ask
         self._agent = ""
         self._client: Client = self._client_of("")
@@ -148,7 +150,9 @@ class Talk:
         if not question:
             return
         try:
-            answer = await (self._ask or ask_while_open)(self._client, self._task, question, self._say_line)
+            async with self._terminal:
+                ask = self._ask or ask_while_open
+                answer = await ask(self._client, self._task, question, self._say_line)
         except LeftError:
             self._show("  it waits: press Enter to answer it, /new leaves it", "dim")
         except ClientError as error:

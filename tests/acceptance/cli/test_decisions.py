@@ -36,7 +36,7 @@ asyncio.run(main())
 TALK = """
 import asyncio, sys
 from everloop.cli.author.talk import Talk
-asyncio.run(Talk(sys.argv[1], lambda line, _: print(line)).run())
+asyncio.run(Talk(sys.argv[1], lambda line, _: print(line), asyncio.Lock()).run())
 """
 
 

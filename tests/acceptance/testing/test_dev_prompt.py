@@ -34,12 +34,14 @@ class _Prompt:
 
     def __init__(self, url: str) -> None:
         self.lines: list[str] = []
-        self.talk = Talk(url, lambda line, _: self.lines.append(line.strip()), self._ask)
+        self._terminal = asyncio.Lock()
+        self.talk = Talk(url, lambda line, _: self.lines.append(line.strip()), self._terminal, self._ask)
         self._value: JsonValue = None
 
     async def _ask(
         self, client: Client, task_id: str, question: Question, say: Callable[..., None]
     ) -> Answer | None:
+        assert self._terminal.locked(), "lines of the log come between"
         show_question(question, say)
         return Answer(question.id, self._value, "")
 
