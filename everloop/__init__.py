@@ -1,7 +1,7 @@
-"""What the author of an agent imports: `from everloop import Agent, prompt, tool, tools`.
+"""Public names for authors of agents: `from everloop import Agent, prompt, tool, tools`.
 
-Nothing is loaded before it is asked for: all modules of Everloop stand below this package, and the core, the
-gateway and the commands do not need what agents are made of.
+Names are imported on first use: all modules of Everloop are below this package, and the core, the
+gateway and the commands do not need the modules of agents.
 """
 
 from importlib import import_module

@@ -1,6 +1,6 @@
-"""The command `everloop`, from its first moment: Ctrl-C ends it without a trace also while it is imported.
+"""Entry point of the command `everloop`: Ctrl-C ends it without a traceback even during imports.
 
-What stands at the head of this module is loaded in no time: until `main` begins, Ctrl-C still shows one.
+The imports at the head of this module are fast: until `main` begins, Ctrl-C still shows a traceback.
 """
 
 import io
@@ -15,7 +15,7 @@ _FAILED, _INTERRUPTED = 1, 130
 
 
 def main() -> None:
-    """Run the command of this process's arguments, and end the process."""
+    """Run the command with the arguments of this process, and end the process."""
     _open_streams()
     was_interrupted = _watch_interrupts()
     try:
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Open what is closed, or the next file would be our output; write any letter, in whatever encoding."""
+    """Open closed streams, or the next file would become our output; write any character in any encoding."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
@@ -40,9 +40,9 @@ def _open_streams() -> None:
 
 
 def _arguments() -> list[str]:
-    """Return the arguments, in UTF-8 also where the locale says something else, or nothing.
+    """Return the arguments as UTF-8, also in another locale or without one.
 
-    What is in another encoding keeps what Python puts in the place of its bytes.
+    Undecodable bytes stay as Python's surrogates.
     """
     with suppress(UnicodeDecodeError):
         return [os.fsencode(each).decode() for each in sys.argv[1:]]
@@ -50,11 +50,11 @@ def _arguments() -> list[str]:
 
 
 def _watch_interrupts() -> Callable[[], bool]:
-    """Return what tells whether Ctrl-C came since it was last asked.
+    """Return a function that reports whether Ctrl-C came since its last call.
 
-    Its exception may be lost: pydantic makes a SchemaError of what is raised while it builds one, and what
-    is raised where an object is deleted (an import does that, too) is ignored. A handler would not lose it,
-    but asyncio ends its work in order only where there is none.
+    The exception may be lost: pydantic makes a SchemaError of an exception that is raised while it
+    builds one, and exceptions in destructors (an import has some, too) are ignored. A handler would not
+    lose it, but asyncio ends its work in order only without one.
     """
     reader, writer = os.pipe()
     for end in (reader, writer):
@@ -86,7 +86,7 @@ def _end(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:  # whoever read it went away
+        except OSError:  # the reader closed it
             code = code or _FAILED
     # Temporal's native threads may abort an interpreter that tears itself down (exit code 134).
     os._exit(code)

@@ -83,11 +83,11 @@ from everloop.workflows.housekeeping import Housekeeping
 from everloop.workflows.push_delivery import PushDelivery
 
 CANCELLATION_LATENCY = timedelta(seconds=1)
-"""How often heartbeats really reach Temporal, and so how soon a cancelled call is notified."""
+"""Interval at which heartbeats reach Temporal, and so the delay until a cancelled call is notified."""
 
 LOST_WORKER_TIMEOUT = timedelta(seconds=5)
-"""How long a step of a task waits for the worker that keeps the task in memory; then any worker takes it. A
-gateway gives workers twice as long to take a message in, so that no client notices a worker that died."""
+"""How long a step of a task waits for the worker that caches the task; then any worker takes it. A gateway
+gives workers twice as long to accept a message, so that clients do not notice a dead worker."""
 
 _log = structlog.get_logger()
 
@@ -147,12 +147,12 @@ async def running_workers(
     *,
     evict_after: timedelta = EVICT_AFTER,
 ) -> AsyncGenerator[None]:
-    """Work until the block ends; then all workers stop at the same time, each with its calls in the grace.
+    """Run the workers until the block ends; then stop all at once, each within the grace period of its calls.
 
     `evict_after` is that of `ParkedTaskEviction`.
 
     Raises:
-        TemporalUnreachableError: Temporal went away, or its namespace, before the workers had begun.
+        TemporalUnreachableError: Temporal or its namespace became unavailable before the workers had begun.
     """
     eviction, running = ParkedTaskEviction(evict_after), RunningActivities()
     workers = build_workers(client, ports, settings, queues, eviction, running)
@@ -199,7 +199,7 @@ async def _checked_redis() -> AsyncGenerator[Redis]:
 
 @dataclass(frozen=True)
 class Servers:
-    """What a worker talks to."""
+    """Clients of the servers that a worker uses."""
 
     redis: Redis
     blobs: Blobs
@@ -225,7 +225,7 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
     deliveries = PushDeliveries(servers.temporal, configs, settings.task_queue)
     views = NotifyingTaskViews(redis, configs, deliveries.notify, retention)
     transcripts, secrets = Transcripts(redis, ttl=retention.transcript_ttl), Secrets(redis)
-    outcome_ttl = retention.transcript_ttl  # both are told again by history
+    outcome_ttl = retention.transcript_ttl  # history restores both
     records = ToolRecords(redis, ttl=retention.tool_record_ttl, outcome_ttl=outcome_ttl)
     artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, views)
     schedule_files = make_schedule_files(ArtifactSettings(), redis, servers.blobs, views)
@@ -268,7 +268,7 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
 
 @asynccontextmanager
 async def closing_plugins(agents: AgentRegistry) -> AsyncGenerator[None]:
-    """Let plugins close what they have opened, once nothing uses it any more."""
+    """Close the plugins after their last use."""
     try:
         yield
     finally:
@@ -288,7 +288,7 @@ async def working(
     catalogue: Catalogue,
     plugins: Sequence[Plugin] = (),
 ) -> AsyncGenerator[Servers]:
-    """Connect, and work until the block ends. `plugins` are those of Temporal's client."""
+    """Connect, and work until the block ends. `plugins` belong to Temporal's client."""
     async with _connected(plugins) as servers:
         ports = _wire(servers, agents, settings, catalogue)
         async with closing_plugins(agents), running_workers(servers.temporal, ports, settings, queues):
@@ -299,7 +299,7 @@ async def _risks_of_resets(client: Client) -> list[str]:
     try:
         kept = await namespace_retention(client, rpc_timeout=NAMESPACE_TIMEOUT)
     except RPCError:
-        return []  # who may not ask, as with some keys of Temporal Cloud, or nobody answers now
+        return []  # denied, as with some keys of Temporal Cloud, or no answer now
     risk = RetentionSettings().risk_of_resets(kept)
     return [risk] if risk else []
 
@@ -349,7 +349,7 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
 
 
 def work(given: WorkerArguments) -> int:
-    """Run a worker and return the exit code of the process; what stops it at start is one line."""
+    """Run a worker and return the exit code of the process; an error at the start is one line."""
     hide_environment()  # MCP servers are processes of the same user
     allow_files()
     if not given.is_child:
@@ -371,8 +371,8 @@ def work(given: WorkerArguments) -> int:
 def run_loop(work: Coroutine[Any, Any, None]) -> None:
     """Run a worker to its end; end the process at once where user code exits past every boundary.
 
-    That happens in callbacks of the event loop. What runs there cannot be ended in order: it may wait for
-    what the exit has skipped.
+    That happens in callbacks of the event loop. Their process cannot end in order: it may wait for
+    steps that the exit has skipped.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         main = runner.get_loop().create_task(work)
@@ -399,7 +399,7 @@ async def _run_processes(given: WorkerArguments) -> int:
 
 
 def main() -> int:
-    """Run a worker that takes on everything, in this process, and return its exit code."""
+    """Run a worker of all queues in this process, and return its exit code."""
     return work(WorkerArguments(names.WORKER_QUEUES, 1))
 
 

@@ -1,6 +1,6 @@
-"""Does the same to many things, a few at a time.
+"""Apply an operation to many items with bounded concurrency.
 
-It has a module of its own because activities, gateways and stores use it, which share nothing else like it.
+A module of its own, because activities, gateways and stores share it.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def for_each(things: Iterable[str], work: Callable[[str], Awaitable[T]]) -> list[T]:
-    """Do something to each of these, so many at once; return what comes of it, in their order."""
+    """Apply the operation to each item with bounded concurrency; return the results in order."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def work_on(thing: str) -> T:

@@ -1,11 +1,11 @@
 """Blobs: bytes too large for Temporal's history, each under a key.
 
 BlobError
-├── BlobKeyError            this is no key of a blob
-├── BlobMissingError        there is no blob of this key; trying again does not help
-├── BlobCorruptError        what is kept is not what was put; trying again does not help
-├── BlobsUnavailableError   the store cannot do it now: it is away, full, or refuses us; try again
-└── BlobsUnfitError         at start: this store cannot be worked with
+├── BlobKeyError            the text is not a key of a blob
+├── BlobMissingError        the blob does not exist; a retry does not help
+├── BlobCorruptError        the stored content fails its checksum; a retry does not help
+├── BlobsUnavailableError   the store is unreachable, full, or denies access; retry
+└── BlobsUnfitError         at start: the store cannot be used
 """
 
 import asyncio
@@ -36,11 +36,11 @@ T = TypeVar("T")
 
 
 class BlobError(Exception):
-    """A blob could not be kept or had."""
+    """Base class of errors of the blob store."""
 
 
 class BlobKeyError(BlobError):
-    """This is no key of a blob."""
+    """The text is not a key of a blob."""
 
     def __init__(self, key: str) -> None:
         super().__init__(
@@ -50,14 +50,14 @@ class BlobKeyError(BlobError):
 
 
 class BlobMissingError(BlobError):
-    """There is no blob of this key; trying again does not help. Clients read this text: it names no place."""
+    """The blob does not exist; a retry does not help. Clients read this text: it names no place."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"blob {key} is missing: a part of the task is lost")
 
 
 class BlobCorruptError(BlobError):
-    """What is kept under this key is not what was put there; clients read this text as well."""
+    """The stored content fails its checksum; a retry does not help. Clients read this text, too."""
 
     def __init__(self, key: str) -> None:
         super().__init__(
@@ -67,51 +67,50 @@ class BlobCorruptError(BlobError):
 
 
 class BlobsUnavailableError(BlobError):
-    """The store cannot do it now: it is away, full, or refuses us. Try again."""
+    """The store is unreachable, full, or denies access for now. Retry."""
 
     def __init__(self, store: str, reason: object) -> None:
         super().__init__(f"{store} cannot be used now: {reason}")
 
 
 class BlobsUnfitError(BlobError, StartError):
-    """This store cannot be worked with; the message says why and what to change."""
+    """The store cannot be used; the message gives the reason and the change to make."""
 
 
 @dataclass(frozen=True)
 class BlobPage:
-    """Keys of blobs, and where the next page begins; an empty cursor: this was the last one."""
+    """Keys of blobs and the cursor of the next page; an empty cursor marks the last page."""
 
     keys: tuple[str, ...]
     cursor: str = ""
 
 
 class Blobs(ABC):
-    """Key → bytes that never change. Safe to call from several processes at once.
+    """Map of keys to immutable bytes. Safe to call from several processes at once.
 
-    A blob is as old as the last time that it was put; in Redis, that it was used.
+    The age of a blob counts from its last put; in Redis, from its last use.
     """
 
     location: str
     """Names the store for operators: its kind and where it is, without credentials."""
 
     expires: ClassVar[bool] = False
-    """Whether the store itself removes payloads that nobody used for their time to live."""
+    """Whether the store itself removes payloads that were unused for their time to live."""
 
     @property
     def links(self) -> "BlobLinks | None":
-        """Addresses of blobs for clients; None where the store has no such thing, or it is switched off."""
+        """Links to blobs for clients; None if the store does not support them or they are switched off."""
         return None
 
     @abstractmethod
     async def put(self, key: str, content: bytes) -> None:
-        """Keep the content; when this returns, every reader finds all of it, and before that nothing.
+        """Store the content. It becomes visible to readers as a whole when this returns.
 
-        Putting the same content again changes nothing and mends a blob that was lost or damaged; but then it
-        is one that was put just now.
+        Putting the same content again repairs a lost or damaged blob and resets its age.
 
         Raises:
-            BlobKeyError: this is no key.
-            BlobsUnavailableError: it may or may not be kept; put it again.
+            BlobKeyError: the key is invalid.
+            BlobsUnavailableError: it may or may not be stored; put it again.
         """
 
     @abstractmethod
@@ -119,26 +118,26 @@ class Blobs(ABC):
         """Return the content, checked against the sha256 that was stored with it.
 
         Raises:
-            BlobKeyError: this is no key.
-            BlobMissingError: there is none.
-            BlobCorruptError: it is not what was put.
+            BlobKeyError: the key is invalid.
+            BlobMissingError: the blob does not exist.
+            BlobCorruptError: the content fails its checksum.
             BlobsUnavailableError: the store cannot answer now.
         """
 
     @abstractmethod
     async def delete(self, key: str) -> None:
-        """Remove the blob if there is one.
+        """Remove a blob. Missing blobs are ignored.
 
         Raises:
-            BlobKeyError: this is no key.
-            BlobsUnavailableError: it may or may not be gone; delete it again.
+            BlobKeyError: the key is invalid.
+            BlobsUnavailableError: it may or may not be removed; delete it again.
         """
 
     @abstractmethod
     async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
-        """Return blobs of a folder that are at least so old, from a cursor on; a page may be empty.
+        """Return a page of the blobs of a folder that have at least this age; a page may be empty.
 
-        A blob that is there, and old, all the time until the last page is on one of the pages.
+        A blob that exists and has this age until the last page is on one of the pages.
 
         Raises:
             BlobsUnavailableError: the store cannot answer now.
@@ -146,21 +145,21 @@ class Blobs(ABC):
 
     @abstractmethod
     async def remove(self, key: str, age: timedelta) -> bool:
-        """Remove a blob if it still is at least so old; return whether it was.
+        """Remove a blob if it still has at least this age; return whether it was removed.
 
         Raises:
-            BlobsUnavailableError: it may or may not be gone; remove it again.
+            BlobsUnavailableError: it may or may not be removed; remove it again.
         """
 
     async def renew(self, key: str) -> None:  # noqa: B027 -- most stores have no time to live
-        """Let the time to live of a blob begin anew, where the store has one.
+        """Restart the time to live of a blob, where the store has one.
 
         Raises:
             BlobsUnavailableError: renew it again.
         """
 
     async def remove_unfinished(self, age: timedelta) -> int:
-        """Remove what processes that died left half written, if it is so old; return how much it was.
+        """Remove unfinished writes of dead processes that have at least this age; return the number removed.
 
         Raises:
             BlobsUnavailableError: do it again.
@@ -170,7 +169,7 @@ class Blobs(ABC):
 
 @dataclass(frozen=True)
 class LinkTerms:
-    """How a link serves a blob: Content-Type, Content-Disposition, and for how long (1 to 604,800 s)."""
+    """Terms of a link: Content-Type, Content-Disposition, and lifetime (1 to 604,800 s)."""
 
     media_type: str
     disposition: str
@@ -178,42 +177,43 @@ class LinkTerms:
 
 
 class BlobLinks(ABC):
-    """Addresses at which clients fetch blobs from the store itself."""
+    """Links by which clients fetch blobs from the store itself."""
 
     seconds: int
-    """How long a link is to last, by the settings."""
+    """Lifetime of a link, from the settings."""
 
     @abstractmethod
     async def join(self, key: str, sources: Sequence[str]) -> None:
-        """Copy several blobs, in order, into one within the store; the sources stay.
+        """Concatenate blobs into a new one within the store; the sources stay.
 
-        When this returns, the URL of `key` serves all of it, and before that nothing. Joining again makes the
-        same blob again. It has no sha256 of its own, so `Blobs.get` takes it for damaged: read the sources.
+        The URL of `key` serves the complete blob when this returns, and nothing before. Joining again
+        makes the same blob again. It has no sha256 of its own, so `Blobs.get` reports it as corrupt:
+        read the sources.
 
         Raises:
-            BlobKeyError: this is no key.
-            BlobMissingError: there is no such source.
-            BlobCorruptError: a source is not what was put, as far as it was read.
+            BlobKeyError: a key is invalid.
+            BlobMissingError: a source does not exist.
+            BlobCorruptError: a source fails its checksum, as far as it was read.
             BlobsUnavailableError: it may or may not be joined; join it again.
         """
 
     @abstractmethod
     async def url(self, key: str, terms: LinkTerms) -> str:
-        """Return an address that serves the blob to whoever has it, on these terms.
+        """Return a URL that serves the blob to any holder of the URL, on these terms.
 
-        Whether there is such a blob is not looked up.
+        The existence of the blob is not checked.
 
         Raises:
-            BlobKeyError: this is no key.
-            BlobsUnavailableError: no address can be made now.
+            BlobKeyError: the key is invalid.
+            BlobsUnavailableError: no URL can be made now.
         """
 
 
 def check_key(key: str) -> str:
-    """Return the key if it is one, so that no key leads out of the store.
+    """Return a valid key unchanged, so that no key leads out of the store.
 
     Raises:
-        BlobKeyError: it is none.
+        BlobKeyError: the key is invalid.
     """
     if not is_key(key):
         raise BlobKeyError(key)
@@ -221,15 +221,15 @@ def check_key(key: str) -> str:
 
 
 def is_key(name: str) -> bool:
-    """Whether this is a key; others may have put something else into the store."""
+    """Return whether a name is a key; the store may hold foreign objects."""
     return _KEY.fullmatch(name) is not None
 
 
 def sha256(content: bytes) -> str:
-    """Return the checksum that is stored with a blob, in hexadecimal."""
+    """Return the hexadecimal checksum that is stored with a blob."""
     return hashlib.sha256(content).hexdigest()
 
 
 async def in_hashing_thread(work: Callable[[], T]) -> T:
-    """Do what reads all of a blob's content elsewhere than on the event loop."""
+    """Run work that reads all of a blob's content in the hashing threads, off the event loop."""
     return await asyncio.get_running_loop().run_in_executor(_hashing, work)

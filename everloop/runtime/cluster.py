@@ -32,16 +32,16 @@ from redis.exceptions import (
 SLOTS = 16_384
 
 _REDIRECTIONS = 20
-"""So often a command follows its slot, or waits for it to have moved, before it fails."""
+"""Attempts of a command to follow its slot, or to wait for the end of its move."""
 
 _PAUSE = 0.05
-"""Seconds until a command is tried again whose keys are on both sides of a move."""
+"""Seconds before the retry of a command whose keys are on both sides of a move."""
 
 _SLOW = 0.25
-"""Seconds after which a reply may be that of a node which stood still and has been replaced meanwhile."""
+"""Seconds after which a reply may come from a node that stalled and was replaced meanwhile."""
 
 _LOOK_TIMEOUT = 2.0
-"""Seconds that a node may take to tell who has which slots, before another one is asked."""
+"""Seconds that a node may take to report the slot map, before another one is queried."""
 
 _KEYLESS = frozenset(
     {
@@ -64,7 +64,7 @@ UNSERVED = (
     *(AskError, TryAgainError, ClusterDownError, MasterDownError),
     *(ConnectionError, TimeoutError, OSError),
 )
-"""What says that a node cannot do it now, and that its slots may be elsewhere."""
+"""Replies by which a node reports that it cannot serve the command now, and that its slots may have moved."""
 
 _Command = tuple[Any, ...]
 _Stack = list[tuple[_Command, dict[str, Any]]]
@@ -73,11 +73,11 @@ T = TypeVar("T")
 
 
 class ClusterRedis(Redis):
-    """Sends each command to the primary that has the slot of its key.
+    """Client that sends each command to the primary that has the slot of its key.
 
-    `addresses` are nodes to begin with, as `host:port`; `connect` makes the connections to one. It retries
-    nothing but follows slots: a node that does not answer is an error of this command, and the next one looks
-    who has its slots now. A command without a key goes to all primaries.
+    `addresses` are the first nodes, as `host:port`; `connect` makes the connections to one. Only
+    redirections are retried: the failure of a node is an error of this command, and the next command
+    reloads the slot map. A command without a key goes to all primaries.
     """
 
     def __init__(self, addresses: Sequence[str], connect: Callable[[str], ConnectionPool]) -> None:
@@ -123,10 +123,10 @@ class ClusterRedis(Redis):
         return self._nodes[address]
 
     async def at(self, slot: int, work: Callable[[Redis, bool], Awaitable[T]]) -> T:
-        """Do something at the node that has a slot, wherever the slot has gone.
+        """Run an operation at the node that has a slot, following the slot when it moves.
 
-        `work` gets the node, and whether it has to say ASKING first. It may be asked more than once, but what
-        it did before was not done.
+        `work` receives the node, and whether it has to send ASKING first. It may be called more than
+        once; earlier calls had no effect.
 
         Raises:
             redis.exceptions.ConnectionError: the slot is not served now.
@@ -152,13 +152,13 @@ class ClusterRedis(Redis):
         raise ConnectionError(f"slot {slot} moves for too long; try again")
 
     async def confirm(self, address: str, slots: Iterable[int], begun: float) -> None:
-        """Make sure, of a reply that was slow, that the node which gave it still has the slots.
+        """Verify after a slow reply that the node which gave it still has the slots.
 
-        A primary that stood still, and goes on when its replica has taken over, first does what waits in its
-        sockets: that is lost. The others know better than it does.
+        A stalled primary that resumes after its replica has taken over first processes the commands in
+        its sockets: their effects are lost. So the other nodes are queried.
 
         Raises:
-            redis.exceptions.ConnectionError: it was replaced; nobody knows whether its reply counts.
+            redis.exceptions.ConnectionError: it was replaced; the effect of the command is uncertain.
         """
         if asyncio.get_running_loop().time() - begun < _SLOW:
             return
@@ -168,7 +168,7 @@ class ClusterRedis(Redis):
             raise ConnectionError(f"{address} was replaced before it answered; try again")
 
     def note_failure(self, error: Exception) -> None:
-        """Look who has its slots before the next command, where this error of a node says that it may not.
+        """Reload the slot map before the next command if this error of a node makes it doubtful.
 
         Raises:
             redis.exceptions.ConnectionError: the node answers, but does not serve the slot now.
@@ -179,7 +179,7 @@ class ClusterRedis(Redis):
             raise ConnectionError(f"the cluster does not serve a slot now: {error}") from error
 
     def note_move(self, error: MovedError, asked: str) -> str:
-        """Remember where a slot has gone, and return that."""
+        """Record the new address of a slot and return it."""
         address = _address(error, asked)
         self._owners[error.slot_id] = address
         self._is_stale = True
@@ -195,10 +195,10 @@ class ClusterRedis(Redis):
             self._is_stale = False
 
     async def _ask_who_owns(self, doubted: str) -> list[str]:
-        """Return the owners of all slots, as the first node says that answers; one in doubt is asked last.
+        """Return the owners of all slots, from the first node that answers; one in doubt is queried last.
 
         Raises:
-            redis.exceptions.ConnectionError: none does, or slots are without a node.
+            redis.exceptions.ConnectionError: no node answers, or slots are without a node.
         """
         known = sorted(set(self._owners))
         random.shuffle(known)
@@ -221,7 +221,7 @@ class ClusterRedis(Redis):
 
 
 class ClusterPipeline(Pipeline):
-    """Commands that go together: a transaction at one slot, or else to each node what is for it.
+    """Pipeline of commands: a transaction at one slot, or a batch that is split among the nodes.
 
     A transaction whose slot moves while it watches keys fails as if one of them had changed.
     """
@@ -270,7 +270,7 @@ class ClusterPipeline(Pipeline):
             await self.reset()
 
     async def _unmoved(self, watched: Awaitable[T]) -> T:
-        """Return what a command of a transaction that watches keys answers."""
+        """Return the reply to a command of a transaction that watches keys."""
         begun = asyncio.get_running_loop().time()
         try:
             reply = await watched
@@ -315,9 +315,9 @@ class ClusterPipeline(Pipeline):
         return replies
 
     async def _follow(self, stack: _Stack, replies: list[Any], scripts: set[Any]) -> None:
-        """Ask again, one by one, for what a node does not serve; put the replies in their places."""
+        """Retry, one by one, the commands that a node does not serve; put the replies in their places."""
         elsewhere = [place for place, reply in enumerate(replies) if _says_unserved(reply)]
-        for script in scripts if elsewhere else ():  # a node that has taken over may know none
+        for script in scripts if elsewhere else ():  # a new primary may have none loaded
             await self._cluster.execute_command("SCRIPT LOAD", script.script)
         for place in elsewhere:
             args, options = stack[place]
@@ -348,7 +348,7 @@ def slot_of(key: str | bytes) -> int:
 
 
 def _says_unserved(reply: object) -> bool:
-    """Whether a node says that it may not do it now, be it that its replicas do not follow."""
+    """Return whether a reply says that the node cannot serve the command now, missing replicas included."""
     return isinstance(reply, UNSERVED) or (isinstance(reply, ResponseError) and "NOREPLICAS" in str(reply))
 
 
@@ -362,5 +362,5 @@ async def _execute(node: Redis, args: _Command, options: dict[str, Any], asking:
 
 
 def _address(error: AskError, asked: str) -> str:
-    """Return where a node sends us; one that does not name its host means that of the node that was asked."""
+    """Return the redirection target; without a host it is the host of the node that replied."""
     return f"{error.host or asked.rpartition(':')[0]}:{error.port}"

@@ -1,9 +1,9 @@
-"""Checks JSON schemas that others have written (models, peers, servers, users), and values against them.
+"""Validate foreign JSON schemas (of models, peers, servers, users), and values against them.
 
-Whoever writes a schema, or a pattern in it, decides how long a check takes: references that double each other
-are exponential in every validator, and recursion can end a process. So each is compiled, and each value
-checked, in a process beside this one (`schema_process`), with a budget after which that ends. Who waits for
-it in an event loop does so in a thread (`in_schema_thread`).
+The author of a schema, or of a pattern in it, controls the duration of a check: references that double
+each other are exponential in every validator, and recursion can end a process. So schemas are compiled
+and values checked in a child process (`schema_process`), which ends when its budget is used up. Callers
+in an event loop wait in a thread (`in_schema_thread`).
 """
 
 import asyncio
@@ -27,37 +27,37 @@ from everloop.workflows.contract.parts import levels_of
 
 MAX_SCHEMA_BYTES = 262_144
 MAX_SCHEMA_DEPTH = 100
-"""Lists and objects within each other."""
+"""Greatest depth of nested lists and objects."""
 
 MAX_VALUE_DEPTH = 200
-"""The library that checks values ends the process on what is nested much deeper."""
+"""Greatest depth of a value. The validator library ends the process on much deeper ones."""
 
 BUDGET = 2.0
-"""Seconds of processor time that one check may take."""
+"""Seconds of processor time per check."""
 
 ANSWER_TIMEOUT = 60.0
-"""Seconds of the clock until a process that neither answers nor ends is ended."""
+"""Seconds of wall-clock time after which a process that neither answers nor ends is ended."""
 
 AT_ONCE = 4
-"""Checks, and so processes, at a time; more wait."""
+"""Concurrency of checks, and so of processes; further checks wait."""
 
 _PROGRAM = Path(__file__).with_name("schema_process.py")
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 _VALUES = frozenset({"const", "default", "enum", "example", "examples"})
-"""Keywords whose values are no schemas."""
+"""Keywords whose values are not schemas."""
 _NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
-"""Keywords whose values are schemas by their names, which may be those of keywords."""
+"""Keywords that map names to schemas; the names may equal keywords."""
 
 
 Made = TypeVar("Made")
 
 
 class SchemaUnfitError(Exception):
-    """Nothing can be checked against the schema; the text says why."""
+    """The schema cannot be used for validation; the text gives the reason."""
 
 
 class SchemaTooSlowError(SchemaUnfitError):
-    """A check took more than its budget."""
+    """A check exceeded its budget."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -68,9 +68,9 @@ class SchemaTooSlowError(SchemaUnfitError):
 
 @dataclass(frozen=True)
 class SchemaViolation:
-    """Where a value breaks a rule. The `message` repeats the value, the `rule` does not.
+    """Place at which a value violates a rule. The `message` repeats the value, the `rule` does not.
 
-    `value` is the number of the value, of those that were checked together.
+    `value` is the index of the value among those that were checked together.
     """
 
     value: int
@@ -80,14 +80,14 @@ class SchemaViolation:
 
     @property
     def json_path(self) -> str:
-        """The place, as JSONPath writes it."""
+        """The place as JSONPath."""
         return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
 
 
 def problem_of_schema(schema: Mapping[str, JsonValue]) -> str:
-    """Return what is wrong with a schema; empty if nothing is. Wait for it here.
+    """Return the problem of a schema; empty if it is valid. Blocks.
 
-    A reference to another place is wrong: it would be fetched from there.
+    A reference to another document is a problem: validators would fetch it.
     """
     if problem := _problem(schema):
         return problem
@@ -97,12 +97,12 @@ def problem_of_schema(schema: Mapping[str, JsonValue]) -> str:
 def find_schema_violations(
     schema: Mapping[str, JsonValue], values: Sequence[JsonValue], *, most: int = 1
 ) -> list[SchemaViolation]:
-    """Return what of some values does not fit a schema, `most` of it at most; wait for it here.
+    """Return the violations of a schema by some values, at most `most`. Blocks.
 
-    The default dialect is that of 2020-12. Formats are not checked.
+    The default dialect is 2020-12. Formats are not checked.
 
     Raises:
-        SchemaUnfitError: it cannot be checked.
+        SchemaUnfitError: the schema cannot be used for validation.
     """
     if problem := _problem(schema):
         raise SchemaUnfitError(problem)
@@ -120,21 +120,21 @@ def find_schema_violations(
 async def find_schema_violations_soon(
     schema: Mapping[str, JsonValue], values: Sequence[JsonValue], *, most: int = 1
 ) -> list[SchemaViolation]:
-    """Do the same without holding up this thread, nor those that others need.
+    """Return the violations as `find_schema_violations` does, without blocking the event loop.
 
     Raises:
-        SchemaUnfitError: it cannot be checked.
+        SchemaUnfitError: the schema cannot be used for validation.
     """
     return await in_schema_thread(lambda: find_schema_violations(schema, values, most=most))
 
 
 async def in_schema_thread(make: Callable[[], Made]) -> Made:
-    """Make something of a schema that somebody else wrote, where it may wait for the check of that."""
+    """Run an operation that may wait for the check of a foreign schema in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, make)
 
 
 def _problem(schema: Mapping[str, JsonValue]) -> str:
-    """Return what is wrong with a schema that is found without compiling it."""
+    """Return the problem of a schema that is found without compiling it."""
     plain = dict(schema)
     if _is_deeper(plain, MAX_SCHEMA_DEPTH):
         return f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels; write parts of it as $defs"
@@ -180,7 +180,7 @@ def _written(schema: Mapping[str, JsonValue]) -> bytes:
 
 
 class _Processes:
-    """Those that are idle; at most `AT_ONCE` in all."""
+    """Pool of idle processes; at most `AT_ONCE` in all."""
 
     def __init__(self) -> None:
         self._free = threading.Semaphore(AT_ONCE)
@@ -203,7 +203,7 @@ class _Processes:
             return b""
 
     def close(self) -> None:
-        """End those that are idle."""
+        """End the idle processes."""
         while self._idle:
             _end(self._idle.pop())
 
@@ -213,7 +213,7 @@ class _Processes:
             if process.poll() is None:
                 return process
             _end(process)
-        # Of our environment it needs nothing, and so gets nothing.
+        # It needs no variable of our environment, and so gets none.
         return subprocess.Popen(  # noqa: S603 -- our own program
             [sys.executable, "-I", str(_PROGRAM), str(BUDGET)],
             stdin=subprocess.PIPE,
@@ -243,13 +243,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         if pipe:
             try:
                 pipe.close()
-            except BrokenPipeError:  # what it did not read any more
+            except BrokenPipeError:  # the unread rest of the line
                 continue
 
 
 _PROCESSES = _Processes()
 _THREADS = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="schemas")
-"""Of their own: checks that take long hold up nobody else's work."""
+"""Dedicated threads: slow checks do not delay other work."""
 
 
 def _ask(request: Mapping[str, object]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Saves memory: imports libraries without optional dependencies that they would load if these are installed.
+"""Reduce memory: import libraries without optional dependencies that they would load if installed.
 
-What runs as a process imports this first. Each line says what a library would take the others for; whoever
-imports them behind it gets them as ever.
+Processes import this module first. Each line names the purpose of the skipped dependencies; later
+imports of these work as usual.
 """
 
 import ctypes
@@ -19,11 +19,11 @@ _THRESHOLDS = gc.get_threshold()
 gc.set_threshold(10_000, 50, 100)  # till a process has started: what it loads is no garbage
 
 _NEW_OBJECTS = 5000
-"""So many may be left over before a collection of the newest ones."""
+"""Number of new objects that starts a collection of the youngest generation."""
 
 
 def load(library: str, *unneeded: str) -> None:
-    """Import a library while others that nobody has loaded yet count as not installed."""
+    """Import a library while optional dependencies that are not loaded yet count as not installed."""
     hidden = [module for module in unneeded if module not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # pyright: ignore[reportArgumentType, reportCallIssue] -- None: no module
     try:
@@ -34,11 +34,12 @@ def load(library: str, *unneeded: str) -> None:
 
 
 def freeze_startup() -> None:
-    """Let no garbage collection look at what is there now; call it when the process has started.
+    """Exempt all present objects from garbage collection; call it when the process has started.
 
-    A full one took 30 to 50 ms of each process, in which no token went on. One of the newest objects comes
-    once for several calls: after each 700 of them, as Python has it, they took 4 % of a call's time. What the
-    start has freed goes back to the system, 1 to 10 MiB, where the C library can do that (glibc).
+    A full collection took 30 to 50 ms of each process, in which no token was passed on. Collections of
+    the youngest generation after each 700 objects, Python's default, took 4 % of the time of a call.
+    Memory that was freed during the start is returned to the system, 1 to 10 MiB, if the C library
+    supports it (glibc).
     """
     gc.collect()
     gc.freeze()

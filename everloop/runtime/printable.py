@@ -1,7 +1,7 @@
-"""Shows a text as what it is, signs included that nobody sees or that reorder others.
+"""Escape invisible characters, and those that reorder others.
 
-It has a module of its own because activities and the command line use it, which share nothing else like it.
-The console has the same in TypeScript: `printable` in `everloop/gateway/console/web/src/state/printable.ts`.
+A module of its own, because activities and the command line share it. The console has the same in
+TypeScript: `printable` in `everloop/gateway/console/web/src/state/printable.ts`.
 """
 
 import json
@@ -15,14 +15,14 @@ _SUSPECT = re.compile(rf"(?<![{_DRAWN}])\ufe0f|[^ -~\ufe0f]")
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
 )
-"""What Python takes for printable and is blank: fillers, joiners and selectors of variants, which programs
-may ignore (Default_Ignorable_Code_Point of Unicode), and two blank symbols."""
+"""Blank characters that Python regards as printable: fillers, joiners and variation selectors, which
+programs may ignore (Default_Ignorable_Code_Point of Unicode), and two blank symbols."""
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Escape, as in JSON, what cannot be seen, steers a terminal, or reorders what stands beside it.
+    """Escape, as in JSON, invisible characters and those that control a terminal or reorder others.
 
-    `lines`: line breaks stay.
+    `lines`: keep line breaks.
     """
     return _SUSPECT.sub(lambda found: _escaped(found[0], lines=lines), text)
 

@@ -1,4 +1,4 @@
-"""The connection to Redis, and whether that Redis fits."""
+"""Connect to Redis and check that the server is suitable."""
 
 import asyncio
 import re
@@ -24,10 +24,10 @@ from everloop.runtime.settings import Settings, StartError
 
 MINIMUM_VERSION = (6, 2)
 SOCKET_TIMEOUT = 10.0
-"""Seconds until a command that got no answer fails."""
+"""Seconds until an unanswered command fails."""
 
 LONGEST_BLOCK = SOCKET_TIMEOUT / 2
-"""Seconds that a blocking read may wait, so that its silence is not taken for a dead connection."""
+"""Seconds that a blocking read may wait, so that its silence is not mistaken for a dead connection."""
 
 _CONNECTIONS = 50
 _HEALTH_CHECK_INTERVAL = 30
@@ -50,7 +50,8 @@ local function now()
   return clock
 end
 """
-"""A function for scripts: the time in milliseconds, by the clock of Redis: processes need not agree."""
+"""A function for scripts: the time in milliseconds, by the clock of Redis, because the clocks of processes
+may differ."""
 
 RATE = """
 local function take(used_up_to, now, cost, ahead)
@@ -58,9 +59,9 @@ local function take(used_up_to, now, cost, ahead)
   return math.max(begin - now - ahead, 0), begin + cost
 end
 """
-"""A function for scripts, the generic cell rate algorithm (ITU-T I.371): one number tells up to when a rate
-is used up. Returns how long to wait for what uses up `cost`, and that number after it; `ahead` is how far the
-use may run before the time."""
+"""A function for scripts, the generic cell rate algorithm (ITU-T I.371): one number holds the time up to
+which a rate is used up. Returns the wait for a use of `cost`, and the number after it; `ahead` is the
+tolerated burst."""
 
 REMOVE_OLDER = """
 -- KEYS: a list by time. ARGV: one of it, a time: it is taken out if it stands there with none that is later.
@@ -68,11 +69,11 @@ if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 'inf') <= tonumber(ARGV[2]
   redis.call('ZREM', KEYS[1], ARGV[1])
 end
 """
-"""A script. What was put into the list anew since that time stays."""
+"""A script. Members that were added to the list again since that time stay."""
 
 
 class RedisUnfitError(StartError):
-    """This Redis cannot be worked with; the message says why and what to change."""
+    """This Redis cannot be used; the message gives the reason and the change to make."""
 
 
 class StoreSettings(Settings):
@@ -98,9 +99,9 @@ class StoreSettings(Settings):
 
 
 def _is_readable(url: str) -> bool:
-    """Whether the client can read the URL, and none of its password was taken for path, query or fragment.
+    """Return whether the client can parse the URL, with no part of the password read as path, query or fragment.
 
-    The parsers' own errors are not shown: they repeat what they take for the port.
+    The parsers' own errors are not shown: they repeat the text that they read as the port.
     """
     try:
         for one in _each_server(url):
@@ -114,10 +115,10 @@ def _is_readable(url: str) -> bool:
 
 
 def _each_server(url: str) -> list[str]:
-    """Return the URL of each node that the URL of a cluster names; of one server there is one.
+    """Return the URL of each node that the URL of a cluster names; one URL for a single server.
 
     Raises:
-        ValueError: the URL cannot be read, or names several servers that are no cluster.
+        ValueError: the URL cannot be parsed, or names several servers without being a cluster's.
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
@@ -131,17 +132,17 @@ def _each_server(url: str) -> list[str]:
 
 
 class SealedRedis(Redis):
-    """A client that knows how content is encrypted, as Temporal's client does: `cipher_of` tells stores."""
+    """Client with the cipher of stored content, as Temporal's client has one; stores get it by `cipher_of`."""
 
     cipher: Cipher = NO_CIPHER
 
 
 class SealedCluster(ClusterRedis, SealedRedis):
-    """The same of a cluster."""
+    """Cluster client with the cipher of stored content."""
 
 
 def cipher_of(redis: Redis) -> Cipher:
-    """Return what encrypts the content that stores keep by way of this client."""
+    """Return the cipher of the content that stores keep through this client."""
     return redis.cipher if isinstance(redis, SealedRedis) else NO_CIPHER
 
 
@@ -172,7 +173,7 @@ def connect_redis(url: str, cipher: Cipher | None = None) -> Redis:
 
 
 class _LeanSending(AbstractConnection):
-    """Sends in two thirds of the time: one copy of a command, and a task to wait only where there is a wait.
+    """Connection with faster sends (two thirds of the time): one copy of a command, a task only for a wait.
 
     In Python 3.11 that task may lose a cancellation, too.
     """
@@ -199,7 +200,7 @@ class _LeanSending(AbstractConnection):
             writer.writelines(command)
             if writer.transport.get_write_buffer_size() <= _UNSENT:
                 return
-            command = []  # what is left to do is to wait
+            command = []  # only the wait remains
         await super().send_packed_command(command, check_health)
 
 
@@ -209,7 +210,7 @@ def _pool(url: str) -> BlockingConnectionPool:
         max_connections=_CONNECTIONS,
         timeout=SOCKET_TIMEOUT,
         decode_responses=True,
-        encoding_errors="surrogateescape",  # what is compressed is no text (`Cipher.unpack`)
+        encoding_errors="surrogateescape",  # compressed content is binary (`Cipher.unpack`)
         health_check_interval=_HEALTH_CHECK_INTERVAL,
         socket_timeout=SOCKET_TIMEOUT,
         socket_connect_timeout=SOCKET_TIMEOUT / 2,
@@ -223,14 +224,14 @@ def _pool(url: str) -> BlockingConnectionPool:
 
 
 async def primaries(redis: Redis) -> list[Redis]:
-    """Return a client of each server that holds keys; of one server there is one."""
+    """Return a client of each server that holds keys; a single server is its own."""
     return await redis.primaries() if isinstance(redis, ClusterRedis) else [redis]
 
 
 async def scan_page(
     redis: Redis, cursor: str, match: str, count: int, kind: str | None = None
 ) -> tuple[str, list[str]]:
-    """Return keys of all servers from a cursor on ("": the beginning), and the next one ("": the end).
+    """Return a page of keys of all servers and the next cursor ("": the beginning, and the end).
 
     Keys whose slots move meanwhile may be left out, or come twice.
     """
@@ -245,7 +246,7 @@ async def scan_page(
 
 
 async def remove_matching(redis: Redis, match: str, is_meant: Callable[[str], bool] = bool) -> int:
-    """Remove all keys that match a pattern, and that are meant; return how many there were."""
+    """Remove the keys that match a pattern and a predicate; return the number removed."""
     removed, cursor, is_last = 0, "", False
     while not is_last:
         cursor, keys = await scan_page(redis, cursor, match, _SCANNED)
@@ -269,7 +270,7 @@ async def members(redis: Redis, key: str, match: str) -> AsyncGenerator[str]:
 
 
 def literal(text: str) -> str:
-    """Return a pattern that matches a text alone."""
+    """Return a pattern that matches only this text."""
     return _SPECIAL.sub(r"\\\g<0>", text)
 
 
@@ -305,12 +306,12 @@ async def _facts(server: Redis) -> Mapping[str, str | int]:
     facts = cast("Mapping[str, str | int]", await server.info())
     try:
         return {**facts, **cast("Mapping[str, str]", await server.config_get("appendfsync"))}
-    except ResponseError:  # who runs this Redis keeps its settings to themselves
+    except ResponseError:  # the operator of this Redis has disabled CONFIG
         return facts
 
 
 async def server_name(redis: Redis) -> str:
-    """Return kind and version of the server, such as `valkey 9.1.0`; empty if it does not tell."""
+    """Return kind and version of the server, such as `valkey 9.1.0`; empty if they are not available."""
     try:
         facts = cast("Mapping[str, str]", await (await primaries(redis))[0].info("server"))
     except (OSError, RedisError):
@@ -374,11 +375,11 @@ def _check_replicas(facts: Mapping[str, str | int]) -> list[str]:
 Result = TypeVar("Result")
 
 RETRY_AFTER = 0.1
-"""Seconds until a future that did not end is cancelled again."""
+"""Seconds before a future that did not end is cancelled again."""
 
 
 async def cancel(future: "asyncio.Future[Result]") -> None:
-    """Cancel until it has ended.
+    """Cancel a future until it has ended.
 
     In Python 3.11 a cancellation may get lost in `asyncio.wait_for`, which the Redis client uses.
     """

@@ -1,9 +1,10 @@
-"""The child process that compiles JSON schemas of others, and checks values against them.
+"""Child process that compiles foreign JSON schemas and checks values against them.
 
-A program of its own, which imports nothing of Everloop: `python -I schema_process.py BUDGET`. Each line that
-it reads is `{"schema": …, "values": […], "most": n}`, each that it writes `{"problem": "…"}` if the schema is
-none, or else `{"violations": [{"value": i, "path": […], "message": "…", "rule": {…}}]}`. A line that
-takes more than BUDGET seconds of processor time, or more memory than `MEMORY`, is the end of the process.
+A program of its own, which imports nothing of Everloop: `python -I schema_process.py BUDGET`. Each
+input line is `{"schema": …, "values": […], "most": n}`, each output line `{"problem": "…"}` for an
+invalid schema, or else `{"violations": [{"value": i, "path": […], "message": "…", "rule": {…}}]}`. A
+line that takes more than BUDGET seconds of processor time, or more memory than `MEMORY`, ends the
+process.
 """
 
 import json
@@ -19,10 +20,10 @@ MEMORY = 2 * 1024**3
 """Bytes of address space."""
 
 LONGEST_TEXT = 500
-"""Characters of a message, and of what a rule says."""
+"""Characters of a message, and of the value of a rule."""
 
 PATTERNS = jsonschema_rs.FancyRegexOptions(
-    # What a linear engine can match is matched by one; the limit is for patterns that look around or back.
+    # Linear engine where possible; the limit is for patterns with look-around or backreferences.
     backtrack_limit=100_000,
     size_limit=1_000_000,
     dfa_size_limit=1_000_000,
@@ -32,10 +33,10 @@ _DRAFTS = ("draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12")
 
 
 def main() -> None:
-    """Answer line by line until there are no more."""
+    """Answer each line until the input ends."""
     budget = float(sys.argv[1])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us
-    os.nice(5)  # whoever started us has others to serve meanwhile
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
+    os.nice(5)  # the parent process serves others meanwhile
     _bound_memory()
     for line in sys.stdin.buffer:
         # Processor time, not that of the clock: a busy machine refuses nothing. SIGPROF ends the process.
@@ -66,7 +67,7 @@ def _answer(line: bytes) -> dict[str, Any]:
         )
     except RecursionError:
         return {"problem": "it, or the value, is nested too deeply"}
-    except ValueError as error:  # jsonschema_rs.ValidationError is one, as is its word for too deep
+    except ValueError as error:  # jsonschema_rs.ValidationError is one, as is its error for too deep
         return {"problem": str(getattr(error, "message", error))[:LONGEST_TEXT]}
     violations: list[dict[str, Any]] = []
     for number, value in enumerate(asked["values"]):
@@ -95,7 +96,7 @@ def _at(schema: Any, path: list[str | int]) -> object:  # noqa: ANN401 -- JSON
 
 
 def _in_known_dialect(schema: Any) -> Any:  # noqa: ANN401 -- JSON
-    """Return a schema without the name of a dialect that nobody knows; 2020-12 is meant then."""
+    """Return a schema without the name of an unknown dialect; 2020-12 applies then."""
     if not isinstance(schema, dict):
         return schema
     known = cast("dict[str, Any]", schema)

@@ -1,4 +1,4 @@
-"""Reads settings from the environment, explains wrong ones, and prepares the process (files, secrets)."""
+"""Read settings from the environment, explain invalid ones, and prepare the process (files, secrets)."""
 
 import ctypes
 import os
@@ -14,10 +14,10 @@ import structlog
 from pydantic import BeforeValidator, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-# The names of all settings, so that one which is misspelt does not count as not set in silence.
+# The names of all settings, so that misspelt ones are reported.
 
 PREFIX = "EVERLOOP_"
-"""What our variables begin with, unless a field of the settings names another one."""
+"""Prefix of Everloop's variables; fields of settings may name another variable."""
 
 SETTINGS = frozenset({
     "AGENTS", "API_KEYS_FILE", "ARTIFACT_INLINE_BYTES", "ARTIFACT_TTL_DAYS", "AUTH",
@@ -34,16 +34,16 @@ SETTINGS = frozenset({
     "S3_ENDPOINT", "S3_PREFIX", "S3_PRESIGNED", "S3_SSE", "S3_SSE_KEY_ID", "SHUTDOWN_GRACE", "SPLIT_QUEUES",
     "TARGET_CPU", "TARGET_MEMORY", "TASK_QUEUE", "TASK_TTL_DAYS", "TEMPORAL_PORT", "TEMPORAL_UI_PORT",
     "TEMPORAL_UI_URL", "TOOL_RECORD_TTL_DAYS", "TRANSCRIPT_TTL_DAYS", "VERSION",
-    "API_KEY", "PROFILE", "TOKEN",  # of those who talk to agents from a terminal
+    "API_KEY", "PROFILE", "TOKEN",  # of the commands of clients
 })  # fmt: skip
-"""Of all processes, commands, agents that ship and files of deployments: they share one environment."""
+"""Names of all processes, commands, shipped agents and deployment files: they share one environment."""
 
 
 class Settings(BaseSettings):
-    """Settings of a process: a field each, from the variable of its name, or of its alias where it has one.
+    """Base class of settings of a process: one field per variable, by name or by alias.
 
-    An empty variable counts as not set. `explain` says what is wrong with one, and names it, so that the
-    errors of validators need not; no error shows a value.
+    An empty variable counts as unset. `explain` names the invalid variable, so the errors of validators
+    need not; no error shows a value.
     """
 
     model_config = SettingsConfigDict(
@@ -58,17 +58,17 @@ def _words(value: object) -> object:
 
 
 WORDS = BeforeValidator(_words)
-"""Beside pydantic's `NoDecode`: the field is a list, which the variable has separated by commas."""
+"""Marks, beside pydantic's `NoDecode`, a list whose variable is separated by commas."""
 
 
 def report_unknown(process: str) -> None:
-    """Say on stderr which variables of the environment look like settings and are none; a line for each."""
+    """Report on stderr the variables that look like settings but are unknown, one line each."""
     for problem in unknown_settings(os.environ):
         sys.stderr.write(f"{process}: {problem}\n")
 
 
 def unknown_settings(variables: Iterable[str]) -> list[str]:
-    """Return what is wrong with the names of variables that begin as ours do."""
+    """Return the problems of unknown variables that have the prefix of settings."""
     ours = {name.upper() for name in variables if name.upper().startswith(PREFIX)}
     return [_problem(name) for name in sorted(ours) if name.removeprefix(PREFIX) not in SETTINGS]
 
@@ -80,7 +80,7 @@ def _problem(name: str) -> str:
 
 
 OURS = "Value error, "
-"""How pydantic begins the message of an error that a validator of ours raised."""
+"""Prefix that pydantic puts before the message of a ValueError of a validator."""
 
 
 def explain(error: ValidationError) -> str:
@@ -98,7 +98,7 @@ def _line(field: str, problem: str) -> str:
 
 
 class StartError(Exception):
-    """A process cannot start as it is set up; the message is one line that says what to change."""
+    """A process cannot start with its configuration; the message is one line with the change to make."""
 
 
 _PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
@@ -106,10 +106,10 @@ _PROXY_SCHEMES = {"http", "https", "socks5", "socks5h"}
 
 
 def check_environment() -> None:
-    """See that libraries can use what they read of the environment: they fail late, and name no variable.
+    """Check that libraries can use their variables of the environment: they fail late and name no variable.
 
     Raises:
-        StartError: they cannot. No value is shown that may hold a password.
+        StartError: they cannot. Values that may hold a password are not shown.
     """
     for name, value in os.environ.items():
         if name.startswith(PREFIX) and not is_utf8(value):
@@ -140,11 +140,11 @@ def _is_proxy(address: str) -> bool:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text of the environment was in UTF-8: Python puts others in place of other bytes."""
+    """Return whether a text of the environment was UTF-8: Python puts surrogates in place of other bytes."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-# What keeps other processes of the same machine from what this one knows.
+# Protection of secrets from other processes of the same machine.
 
 _PR_SET_DUMPABLE = 4
 """prctl(2)."""
@@ -153,29 +153,29 @@ _log = structlog.get_logger()
 
 
 def hide_environment() -> None:
-    """Keep other processes of this user from reading the environment and the memory of this one.
+    """Prevent other processes of this user from reading the environment and memory of this one.
 
-    On Linux alone; core dumps are off by that too. Root reads them all the same.
+    Linux only; it also disables core dumps. Root can still read them.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def warn_of_readers(path: Path) -> None:
-    """Log a warning if a file of secrets can be read by everybody on this machine."""
+    """Log a warning if all users of this machine can read a file of secrets."""
     if path.stat().st_mode & stat.S_IROTH:
         _log.warning("everybody on this machine can read a file of secrets", file=str(path))
 
 
 MOST_FILES = 65_536
 OPEN_MAX = 10_240
-"""What macOS takes where it says that there is no limit (setrlimit(2))."""
+"""Limit that macOS enforces where it reports no limit (setrlimit(2))."""
 
 
 def allow_files() -> int:
-    """Let this process have as many files and connections open as it may, and return how many.
+    """Raise the limit of open files and connections of this process, and return it.
 
-    Shells allow 1,024, those of macOS 256, and more to who asks: `MOST_FILES` at most, here.
+    Shells allow 1,024, those of macOS 256, and more on request: `MOST_FILES` at most, here.
     """
     import resource  # noqa: PLC0415 -- not on every system
 

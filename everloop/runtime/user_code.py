@@ -1,7 +1,7 @@
-"""The boundary around code of users: whatever it raises is an `Exception` behind it.
+"""Boundary around user code: every error that passes it is an `Exception`.
 
-`except Exception` lets an exit pass, an interrupt, a panic of a library in Rust, and a cancellation of their
-own: the worker would end, or the call would come again for ever without a word.
+`except Exception` does not catch an exit, an interrupt, a panic of a library in Rust, or a cancellation
+by the code itself: the worker would end, or the call would be retried for ever without a report.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 MAX_ERRORS = 20
-"""How many errors of a group are listed."""
+"""Greatest number of listed errors of a group."""
 
 T = TypeVar("T")
 
 
 class UserCodeError(Exception):
-    """User code raised `error`, which is no `Exception`, or one that asyncio cannot hand on."""
+    """User code raised `error`, which does not derive from `Exception` or cannot pass through asyncio."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error_text(error))
@@ -28,12 +28,12 @@ class UserCodeError(Exception):
 
 @contextmanager
 def translate_base_exceptions() -> Generator[None]:
-    """Run user code. The tasks that it starts raise no exit out of the event loop either.
+    """Run user code. Tasks that it starts cannot raise an exit out of the event loop, either.
 
     Raises:
-        UserCodeError: it raised what `as_exception` says.
-        CancelledError: this task is cancelled, and not just something that the code called.
-        KeyboardInterrupt: Ctrl-C, where no event loop runs that has it in hand.
+        UserCodeError: it raised an error that `as_exception` translates.
+        CancelledError: this task is cancelled, not only a task that the code awaited.
+        KeyboardInterrupt: Ctrl-C without an event loop that handles it.
     """
     before = _runs_user_code.get()
     _runs_user_code.set(True)
@@ -50,7 +50,7 @@ def translate_base_exceptions() -> Generator[None]:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return an error as it is, or as a `UserCodeError` if it is no `Exception`, or no future takes it."""
+    """Return an `Exception` unchanged; wrap any other error, or one that no future accepts, in `UserCodeError`."""
     if isinstance(error, StopIteration) or not isinstance(error, Exception):
         return UserCodeError(error)
     return error
@@ -66,7 +66,7 @@ def _is_for_us(error: BaseException) -> bool:
     return isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and is_cancelled)
 
 
-# Tasks that user code starts: asyncio raises an exit in one out of the event loop, past all who wait for it.
+# Tasks that user code starts: asyncio raises an exit in one out of the event loop, past all awaiting code.
 
 _runs_user_code = ContextVar("_runs_user_code", default=False)
 """Tasks inherit it."""
@@ -100,9 +100,10 @@ class _TaskFactory:
 
 
 class _Contained(Coroutine[Any, Any, T]):
-    """A coroutine that raises a `UserCodeError` where it exits.
+    """Coroutine that raises a `UserCodeError` in place of an exit.
 
-    It is no `async def` around another: one that is cancelled before it starts would leave that unawaited.
+    Not an `async def` around another: one that is cancelled before it starts would leave that
+    unawaited.
     """
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
@@ -120,7 +121,7 @@ class _Contained(Coroutine[Any, Any, T]):
     def __await__(self) -> Generator[Any, Any, T]:
         return self._work.__await__()
 
-    def __getattr__(self, name: str) -> object:  # frames, for who prints the stack of a task
+    def __getattr__(self, name: str) -> object:  # frames, for the printed stack of a task
         return getattr(self._work, name)
 
 
@@ -131,11 +132,11 @@ def _without_exit(step: Callable[..., object], *given: object) -> object:
         raise UserCodeError(error) from error
 
 
-# What is told of an error. Groups and `UserCodeError` are what they hold.
+# Texts of errors. Groups and `UserCodeError` count as the errors inside them.
 
 
 def inner_errors(error: BaseException) -> list[BaseException]:
-    """Return the errors of a group, and of groups in it; any other error is one."""
+    """Return the errors of a group, nested groups included; any other error alone."""
     if isinstance(error, UserCodeError):
         return inner_errors(error.error)
     if isinstance(error, BaseExceptionGroup):
@@ -145,13 +146,13 @@ def inner_errors(error: BaseException) -> list[BaseException]:
 
 
 def error_kind(error: BaseException) -> str:
-    """Return the name of the class of an error; of a group with one, the name of that."""
+    """Return the class name of an error; for a group with one error, the name of that."""
     inner = inner_errors(error)
     return type(inner[0] if len(inner) == 1 else error).__name__
 
 
 def error_text(error: BaseException) -> str:
-    """Return the kind of an error and what it says, as far as that can be sent; of a group, of each in it."""
+    """Return kind and text of an error, as far as they can be sent; for a group, of each error in it."""
     inner = inner_errors(error)
     if len(inner) == 1:
         return _text(inner[0])
