@@ -99,7 +99,7 @@ class StoreSettings(Settings):
 
 
 def _is_readable(url: str) -> bool:
-    """Return whether the client can parse the URL, with no part of the password read as path, query or fragment.
+    """Return whether the client can parse the URL, without taking its password for other parts.
 
     The parsers' own errors are not shown: they repeat the text that they read as the port.
     """
@@ -132,7 +132,7 @@ def _each_server(url: str) -> list[str]:
 
 
 class SealedRedis(Redis):
-    """Client with the cipher of stored content, as Temporal's client has one; stores get it by `cipher_of`."""
+    """Client with the cipher of stored content, as Temporal's client; see `cipher_of`."""
 
     cipher: Cipher = NO_CIPHER
 

@@ -50,7 +50,7 @@ def translate_base_exceptions() -> Generator[None]:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return an `Exception` unchanged; wrap any other error, or one that no future accepts, in `UserCodeError`."""
+    """Return an `Exception` unchanged; wrap others, or one that no future accepts, in `UserCodeError`."""
     if isinstance(error, StopIteration) or not isinstance(error, Exception):
         return UserCodeError(error)
     return error
