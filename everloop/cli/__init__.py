@@ -1,1 +1,1 @@
-"""The command `everloop`: reads command lines, and says what came of them. What it does is done elsewhere."""
+"""The command `everloop`: parses command lines and reports results. The work is done in other packages."""

@@ -1,7 +1,7 @@
-"""The command `everloop`, put together.
+"""The command `everloop`, assembled from its subcommands.
 
-`--help` and tab completion are to answer at once. That is why no module of `everloop.cli` imports what its
-commands need (Temporal's client alone takes half a second) before one of them runs.
+`--help` and tab completion must be fast. So no module of `everloop.cli` imports the dependencies of its
+commands (Temporal's client alone takes half a second) before one of them runs.
 """
 
 import sys
@@ -28,13 +28,13 @@ from everloop.cli.output import (
 from everloop.version import __version__
 
 OWN_REPORTS = frozenset({"worker", "gateway", "temporal"})
-"""Commands that say themselves which variables of the environment are no settings, or read others."""
+"""Commands that report unknown variables of the environment themselves, or read other variables."""
 
 _display_type = TyperOption.display_type_rich
 
 
 def _type_of_value(self: TyperOption, ctx: Any) -> str | None:  # noqa: ANN401 -- typer hides its type
-    """Say of options with a value alone what it is: typer writes `<bool>` behind each flag."""
+    """Return the type of options with a value only: typer writes `<bool>` behind each flag."""
     return None if self.is_flag else _display_type(self, ctx)
 
 
@@ -82,16 +82,16 @@ def everloop(
 
 
 def run(arguments: Sequence[str], was_interrupted: Callable[[], bool] = lambda: False) -> int:
-    """Run a command and return its exit code; whatever is wrong is one line.
+    """Run a command and return its exit code; errors are reported in one line.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C, before the command began or as an error that somebody has made of it.
+        KeyboardInterrupt: Ctrl-C, before the command began, or converted to another error by a library.
     """
     try:
         check_arguments(arguments)
         code = app(arguments, prog_name=NAME, standalone_mode=False)
         sys.stdout.flush()
-    except SystemExit as ended:  # tab completion, a reader of our output that went away, Python with -OO
+    except SystemExit as ended:  # tab completion, a closed pipe behind our output, Python with -OO
         if isinstance(ended.code, str):
             return report(CommandError(ended.code.removeprefix(f"{NAME}: ")))
         code = ended.code
@@ -99,6 +99,6 @@ def run(arguments: Sequence[str], was_interrupted: Callable[[], bool] = lambda: 
         if was_interrupted() and not isinstance(error, typer.TyperException):
             raise KeyboardInterrupt from error
         return report(error)
-    if code == INTERRUPTED:  # before a command could say what has been done by then
+    if code == INTERRUPTED:  # before a command could report its partial work
         print_notice("interrupted")
     return code if isinstance(code, int) else 0

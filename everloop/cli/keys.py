@@ -1,4 +1,4 @@
-"""`everloop keys`: make, list and remove API keys. Gateways see a change at the next call."""
+"""`everloop keys`: create, list and revoke API keys. Gateways see a change at the next call."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

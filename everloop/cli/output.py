@@ -1,8 +1,8 @@
-"""What commands print, and how they fail.
+"""Output of commands, and their failures.
 
-Tables and lists are for people, JSON is for programs. A failure is one line on stderr, never a stack trace:
-it says what was wrong, what was expected, and what to do. Exit codes: 1 what was asked for failed, 2 the
-command line is wrong, 130 somebody pressed Ctrl-C.
+Tables and lists are for people, JSON is for programs. A failure is one line on stderr without a
+traceback: the problem, the expected state, and the fix. Exit codes: 1 the operation failed, 2 the
+command line is invalid, 130 Ctrl-C.
 """
 
 import base64
@@ -33,10 +33,10 @@ MISUSED = 2
 INTERRUPTED = 130
 
 _UNWRITTEN = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""What goes wrong where output is written."""
+"""Errors of writing output."""
 
 NOTHING = "-"
-"""What stands in a table where there is nothing."""
+"""Placeholder of an empty cell."""
 
 GAP = 2
 
@@ -54,16 +54,17 @@ def option(
     name: str | None = None,
     most: int | None = None,
 ) -> object:
-    """Return an option: what its value is called, what it is for, and what checks it.
+    """Return an option: the name of its value, its help, and its validator.
 
-    `name` is that of the option, where it is not the parameter's; `most` is for numbers, which start at 1.
+    `name` is the name of the option, if it is not the parameter's; `most` is for numbers, which start
+    at 1.
     """
     names, least = (name,) if name else (), None if most is None else 1
     return typer.Option(*names, metavar=metavar, help=purpose, callback=check, min=least, max=most)
 
 
 def option_of(profile: str) -> str:
-    """Return what a proposed command needs to find the same gateway."""
+    """Return the option by which a proposed command finds the same gateway."""
     return f" --profile {shlex.quote(profile)}" if profile else ""
 
 
@@ -71,7 +72,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a line for each row, in columns; a block for each where the terminal is too narrow for lines."""
+    """Print one line per row, in columns; on a narrow terminal one block per row."""
     from rich.measure import Measurement
     from rich.table import Table
 
@@ -94,7 +95,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_fields(fields: Mapping[str, str]) -> None:
-    """Print what belongs to one thing, a line for each field that has a value."""
+    """Print the fields of an item, one line for each field that has a value."""
     width = max(map(len, fields)) + GAP
     console = _console()
     for name, value in fields.items():
@@ -103,32 +104,32 @@ def print_fields(fields: Mapping[str, str]) -> None:
 
 
 def print_line(line: str) -> None:
-    """Print a line as it is; the terminal breaks it."""
+    """Print a line unchanged; the terminal wraps it."""
     sys.stdout.write(f"{line}\n")
 
 
 def print_json(value: object) -> None:
-    """Print data for a program; what a client answers has the names of docs/client.md."""
+    """Print data for a program; results of clients have the names of docs/client.md."""
     is_utf8 = (sys.stdout.encoding or "").lower() in {"utf-8", "utf8"}
     print_line(json.dumps(value, indent=2, ensure_ascii=not is_utf8, default=fields_of))
 
 
-def fields_of(value: Any) -> object:  # noqa: ANN401 -- what json does not know
-    """Return what a client answers by its fields. Bytes are base64, times ISO 8601."""
+def fields_of(value: Any) -> object:  # noqa: ANN401 -- values that json does not support
+    """Return the fields of a client's result. Bytes are base64, times ISO 8601."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime):
         return value.isoformat()
     if is_dataclass(value):
-        # What a call saw on the way is no part of the task.
+        # Observations of a call are not part of the task.
         return {each.name: getattr(value, each.name) for each in fields(value) if each.name != "events"}
     return value.model_dump(mode="json")  # of pydantic
 
 
 def print_notice(line: str) -> None:
-    """Write a line for people on stderr, so that what other programs read stays clean.
+    """Write a line for people on stderr, so that stdout stays readable by programs.
 
-    On a terminal the name of the command stands out.
+    On a terminal the name of the command is highlighted.
     """
     if not sys.stderr.isatty():
         sys.stderr.write(f"{NAME}: {line}\n")
@@ -157,24 +158,24 @@ def _plain(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def styled(value: str, style: str = "") -> "Text":
-    """Return a text whose brackets are no markup, and which cannot steer the terminal."""
+    """Return a text without markup and without terminal control characters."""
     from rich.text import Text
 
     return Text(printable(value), style)
 
 
 def cut(value: str, most: int) -> str:
-    """Return the beginning of a text that is longer than `most` letters."""
+    """Return a text truncated to `most` letters."""
     return value if len(value) <= most else f"{value[: max(most - 1, 0)]}…"
 
 
 def local_time(moment: datetime | None) -> str:
-    """Return a time as people here read it; empty if there is none."""
+    """Return a local time for people; empty if there is none."""
     return f"{moment.astimezone():{TIME}}" if moment else ""
 
 
 def amount(count: int) -> str:
-    """Return a number of bytes for people."""
+    """Return a readable number of bytes."""
     from rich.filesize import pick_unit_and_suffix
 
     unit, name = pick_unit_and_suffix(count, UNITS, STEP)
@@ -182,7 +183,7 @@ def amount(count: int) -> str:
 
 
 class CommandError(typer.TyperException):
-    """A command cannot do what it was asked for; the message is for who asked."""
+    """Failure of a command; the message is for the user."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message)
@@ -190,10 +191,10 @@ class CommandError(typer.TyperException):
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """See that all arguments are texts.
+    """Check that all arguments are texts.
 
     Raises:
-        CommandError: one holds what Python puts in the place of bytes that are no UTF-8.
+        CommandError: one has surrogates, by which Python replaces bytes that are not UTF-8.
     """
     for number, each in enumerate(arguments, 1):
         if any("\ud800" <= letter <= "\udfff" for letter in each):
@@ -209,12 +210,12 @@ def misused(message: str) -> CommandError:
 
 @contextmanager
 def reported(*kinds: type[Exception], interrupted: str = "interrupted") -> Generator[None]:
-    """Turn errors of these kinds, whose messages are for people, into that of a command.
+    """Convert errors of these kinds, whose messages are for people, into a CommandError.
 
-    `interrupted` is what is printed after Ctrl-C: what has been done by then.
+    `interrupted` is printed after Ctrl-C: the work that was done by then.
 
     Raises:
-        CommandError: instead of these kinds, of what cannot start, of a wrong setting, and of Ctrl-C.
+        CommandError: in place of these kinds, of a StartError, of an invalid setting, and of Ctrl-C.
     """
     from pydantic import ValidationError
 
@@ -231,17 +232,17 @@ def reported(*kinds: type[Exception], interrupted: str = "interrupted") -> Gener
 
 
 def report(error: Exception) -> int:
-    """Print what is wrong, and return the exit code."""
+    """Print an error, and return the exit code."""
     if isinstance(error, CommandError):
         print_notice(error.message)
         return error.exit_code
     if isinstance(error, typer.TyperException):
-        if error.format_message():  # without any, the help has been shown in its place
+        if error.format_message():  # empty if the help was shown instead
             print_notice(_misuse(error))
         return error.exit_code
     if isinstance(error, OSError) and error.errno in _UNWRITTEN:
-        sys.stdout = io.StringIO()  # what is left in the buffer cannot be written, either
-        if error.errno != errno.EPIPE:  # the reader went away
+        sys.stdout = io.StringIO()  # the rest of the buffer cannot be written, either
+        if error.errno != errno.EPIPE:  # the reader closed the pipe
             print_notice(f"the output cannot be written: {error.strerror}; free some, or write it elsewhere")
         return FAILED
     if isinstance(error, ModuleNotFoundError):
@@ -255,7 +256,7 @@ def report(error: Exception) -> int:
 
 
 def _misuse(error: typer.TyperException) -> str:
-    """Say what is wrong with a command line as we say it, with where to read how it is right."""
+    """Return our text of an invalid command line, with a pointer to its help."""
     problem = " ".join(error.format_message().split()).removesuffix(".").replace(": Value error, ", ": ")
     command = getattr(getattr(error, "ctx", None), "command_path", NAME)
     see = " See" if problem.endswith("?") else "; see"
@@ -263,6 +264,6 @@ def _misuse(error: typer.TyperException) -> str:
 
 
 def _origin(error: BaseException) -> str:
-    """Return where it was raised. What the message or a variable holds may be a secret."""
+    """Return the place that raised an error. Its message or a variable may hold a secret."""
     *_, last = traceback.extract_tb(error.__traceback__) or [None]
     return f"{last.filename}:{last.lineno}" if last else "an unknown place"

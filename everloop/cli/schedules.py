@@ -1,4 +1,4 @@
-"""`everloop schedules`: let agents start tasks by themselves."""
+"""`everloop schedules`: manage schedules by which agents start tasks."""
 
 import asyncio
 import shlex
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from everloop.runtime.schedules.definition import ScheduleDefinition
     from everloop.runtime.schedules.schedules import ListedSchedule, ScheduleError, Schedules
 
-# What the options may be: each function returns what it is given, or refuses it.
+# Validators of options: each returns a valid value unchanged, and rejects others.
 
 
 def check_text(value: str) -> str:
-    """A message, which Temporal keeps with the schedule."""
+    """Validate a message, which Temporal keeps with the schedule."""
     from everloop.runtime.schedules.definition import MAX_MESSAGE_BYTES
 
     if not value.strip():
@@ -39,14 +39,14 @@ def check_text(value: str) -> str:
 
 
 def check_cron(value: str) -> str:
-    """A cron expression; Temporal checks the rest of it."""
+    """Validate a cron expression; Temporal checks the rest of it."""
     if value and not value.strip():
         raise typer.BadParameter("the expression is empty; write '0 9 * * 1-5', for example")
     return value
 
 
 def check_every(value: str) -> str:
-    """An interval."""
+    """Validate an interval."""
     from everloop.runtime.schedules.recurrence import read_interval
 
     if value:
@@ -58,7 +58,7 @@ def check_every(value: str) -> str:
 
 
 def check_owner(value: str) -> str:
-    """Who can be an owner, or anonymous."""
+    """Validate an owner, or anonymous."""
     from everloop.gateway.context import ANONYMOUS, problem_of_owner
 
     if value != ANONYMOUS and (problem := problem_of_owner(value)):
@@ -67,7 +67,7 @@ def check_owner(value: str) -> str:
 
 
 def check_context(value: str) -> str:
-    """The id of a context."""
+    """Validate the id of a context."""
     from a2a.utils.errors import InvalidParamsError
 
     from everloop.gateway.requests.messages import check_id
@@ -79,7 +79,7 @@ def check_context(value: str) -> str:
 
 
 def check_schedule_id(value: str) -> str:
-    """What a schedule can be called."""
+    """Validate the id of a schedule."""
     from everloop.runtime.schedules.definition import problem_of_id
 
     if value and (problem := problem_of_id(value)):
@@ -223,16 +223,16 @@ async def _remove(schedules: "Schedules", schedule: str) -> None:
 
     try:
         definition = (await schedules.get(schedule)).definition
-    except EncryptionError:  # nobody has its key any more: nobody can read what it keeps, either
+    except EncryptionError:  # its key is lost, so its stored content is unreadable, too
         definition = None
     if definition and definition.keeps:
-        # First: after its schedule nobody would find it.
+        # First: after the removal of the schedule it could not be found.
         await _forget(definition)
     await schedules.remove(schedule)
 
 
 async def _forget(definition: "ScheduleDefinition") -> None:
-    """Remove what Redis and the blob store keep for the tasks of a schedule."""
+    """Remove the stored data of the tasks of a schedule from Redis and the blob store."""
     from redis.exceptions import RedisError
 
     from everloop.runtime.blobs import BlobError
@@ -262,10 +262,10 @@ async def _forget(definition: "ScheduleDefinition") -> None:
 
 
 def _asked(ask: "Callable[[Schedules], Awaitable[T]]") -> T:
-    """Connect to Temporal, and return what it answers.
+    """Connect to Temporal, and return its answer.
 
     Raises:
-        CommandError: it cannot, or not in time.
+        CommandError: Temporal does not answer, or not in time.
     """
     from everloop.runtime.schedules import schedules
     from everloop.runtime.schedules.schedules import ScheduleError
@@ -288,7 +288,7 @@ def _asked(ask: "Callable[[Schedules], Awaitable[T]]") -> T:
 
 
 def _advised(error: "ScheduleError") -> str:
-    """Return what is wrong, and what to do on the command line."""
+    """Return the problem, and its fix on the command line."""
     from everloop.runtime.schedules import schedules
 
     match error:

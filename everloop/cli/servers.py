@@ -1,4 +1,4 @@
-"""Which servers a command talks to, and the commands that run a process: worker, gateway and temporal."""
+"""Servers of a command, and the commands that run a process: worker, gateway and temporal."""
 
 import json
 import os
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 ENV = ".env"
 STATE = Path(".everloop")
-"""Where `everloop up` keeps its state, unless it is told otherwise."""
+"""State directory of `everloop up`, by default."""
 
 HOW_TO_INSTALL = "install it: pip install 'everloop[local]'"
 
@@ -30,24 +30,24 @@ ANSWER_SECONDS = 1.0
 
 
 def run_on_servers(work: Coroutine[Any, Any, T], *kinds: type[Exception], interrupted: str) -> T:
-    """Run what talks to the servers, and return its result. `interrupted`: see `reported`.
+    """Run an operation on the servers, and return its result. `interrupted`: see `reported`.
 
     Raises:
-        CommandError: instead of these kinds, and of those of the connections.
+        CommandError: in place of these kinds, and of connection errors.
     """
     import uvloop
 
     from everloop.runtime.encryption.cipher import EncryptionError
 
     with reported(EncryptionError, *kinds, interrupted=interrupted):
-        return uvloop.run(work)  # its signals wake it in whatever thread of the SDK they arrive
+        return uvloop.run(work)  # its signals wake it in any thread of the SDK
 
 
 def read_env(directory: Path) -> dict[str, str]:
-    """Return what the `.env` of a directory says; what is not set there, or wrong, is left out.
+    """Return the variables of the `.env` of a directory; unset and invalid ones are left out.
 
     Raises:
-        CommandError: the file is no text.
+        CommandError: the file is not a text.
     """
     file = directory / ENV
     if not file.is_file():
@@ -64,12 +64,12 @@ def read_env(directory: Path) -> dict[str, str]:
 
 
 def use_env(*, tells: bool = True) -> dict[str, str]:
-    """Let what the `.env` of this directory says count where the environment says nothing; return that.
+    """Apply the `.env` of this directory to unset variables of the environment; return its variables.
 
-    `tells`: warn of names in it that are no setting, unless whoever calls looks at all names itself.
+    `tells`: warn of unknown settings in it, unless the caller checks all names itself.
 
-    What runs or asks the servers of an Everloop does it first of all. What talks to agents does not: who
-    reads a file that came with a folder should not send keys where it says.
+    Commands that run or query the servers of an Everloop do this first. Those that talk to agents do
+    not: a file that came with a folder must not redirect the user's keys.
     """
     noted = {name: value for name, value in read_env(Path.cwd()).items() if not os.environ.get(name)}
     os.environ.update(noted)
@@ -82,12 +82,12 @@ def use_env(*, tells: bool = True) -> dict[str, str]:
 
 
 def use_local_stack(*, tells: bool = True) -> dict[str, str]:
-    """Let this process find the servers of a stack that runs in this directory; return what `.env` says.
+    """Configure this process for the stack that runs in this directory; return the variables of `.env`.
 
     A command does it once, first of all.
 
-    Not if the environment says anything of Temporal's connection, or where Redis is. What `.env` says of that
-    does not count where a stack runs: its own processes do not go by it either.
+    It has no effect if the environment configures Temporal's connection or Redis. Those variables of
+    `.env` are ignored while a stack runs: its own processes ignore them, too.
     """
     is_named = are_servers_named()
     noted = use_env(tells=tells)
@@ -100,7 +100,7 @@ def use_local_stack(*, tells: bool = True) -> dict[str, str]:
 
 
 def are_servers_named() -> bool:
-    """Whether the environment says anything of Temporal's connection, or where Redis is."""
+    """Return whether the environment configures Temporal's connection or Redis."""
     return bool(os.environ.get("EVERLOOP_REDIS_URL")) or any(
         name.startswith("TEMPORAL_") for name in os.environ
     )
@@ -147,7 +147,7 @@ def ports_of_stack(name: str, directory: Path = STATE) -> dict[str, int]:
 
 
 def temporal_binary() -> str:
-    """Return where Temporal's command is: beside this Python, as packages install it, or in the PATH.
+    """Return the path of Temporal's command: beside this Python, as packages install it, or in the PATH.
 
     Raises:
         CommandError: it is not installed.
@@ -160,7 +160,7 @@ def temporal_binary() -> str:
 
 
 def check_local_servers() -> None:
-    """See that the servers of a local stack are installed.
+    """Check that the servers of a local stack are installed.
 
     Raises:
         CommandError: they are not.
@@ -219,7 +219,7 @@ def gateway() -> None:
 
 
 class _PassedOn(TyperCommand):
-    """Leaves all its arguments, --help among them, to another program."""
+    """Command that leaves all its arguments, --help among them, to another program."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 -- typer hides its type
         ctx.args = list(args)

@@ -29,7 +29,7 @@ DEMO_STATE = STATE / "demo"
 CONFORMANCE_PORT = 9999
 CONFORMANCE_AGENTS = "everloop.examples.conformance:agent"
 CONFORMANCE_WEBHOOKS = "127.0.0.0/8,::1,localhost,example.com"
-"""Where compatibility kits let notifications go."""
+"""Allowed targets of notifications for compatibility kits."""
 
 INTERRUPTED_START = "interrupted before it was up; all that had started is stopped"
 DEMO_AGENT = " (the demo agent alone: set EVERLOOP_AGENTS to serve yours, or use `everloop dev`)"
@@ -98,7 +98,7 @@ def conformance(directory: Directory = STATE, *, as_json: Json = False) -> None:
 def _run_stack(
     directory: Path, environment: Mapping[str, str], default_port: int | None, *, as_json: bool
 ) -> None:
-    """Run a stack until a signal, which is how it ends; before it is up, it is interrupted."""
+    """Run a stack until a signal, its normal end; a signal before it is up interrupts it."""
     check_local_servers()
     use_env()
     say, state = print_notice if as_json else _say, directory.absolute()
@@ -151,7 +151,7 @@ def _announce(stack: "LocalStack", *, as_json: bool) -> None:
         ("redis", "Redis", stack.redis_address),
         ("logs", "Logs", str(stack.logs)),
     )
-    with suppress(OSError):  # a console that went away must not stop the processes
+    with suppress(OSError):  # a closed console must not stop the processes
         if as_json:
             print_json({key: value or None for key, _, value in addresses})
         else:

@@ -120,7 +120,7 @@ def check_environment() -> None:
                 "host and a port; correct or unset it"
             )
     if certificates := os.environ.get("SSL_CERT_FILE"):
-        import ssl  # noqa: PLC0415 -- for who has own certificates
+        import ssl  # noqa: PLC0415 -- only for custom certificates
 
         try:
             ssl.create_default_context(cafile=certificates)

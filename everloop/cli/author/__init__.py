@@ -1,1 +1,1 @@
-"""Commands for authors of agents: begin a project, add to it, run it while it changes, look for problems."""
+"""Commands for authors of agents: create a project, extend it, run it during changes, diagnose it."""

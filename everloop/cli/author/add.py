@@ -1,4 +1,4 @@
-"""`everloop add`: a tool, an MCP server or a sub-agent more, in the file of an agent."""
+"""`everloop add`: add a tool, an MCP server or a sub-agent to the file of an agent."""
 
 import difflib
 import json
@@ -70,7 +70,7 @@ def mcp(
     is_url = server.startswith(("https://", "http://"))
     if "://" in server and not is_url:
         raise misused(f"{server!r} is no address of an MCP server; expected https://… or a command")
-    with reported(ValueError):  # of quotes that are not closed
+    with reported(ValueError):  # unclosed quotes
         words = shlex.split(server)
     if not words:
         raise misused("which server? Give its address, or the command that starts it")
@@ -106,10 +106,10 @@ def sub_agent(
 
 
 def _add(file: Path, name: str, change: Callable[[AgentSource], AgentSource], code: str, plugin: str) -> None:
-    """Change the file and show how; if it is not as expected, say what to write into it.
+    """Change the file and show the change; if its layout is unexpected, show the code to add by hand.
 
     Raises:
-        CommandError: it was not changed.
+        CommandError: the file was not changed.
     """
     if not file.is_file():
         raise CommandError(
@@ -121,7 +121,7 @@ def _add(file: Path, name: str, change: Callable[[AgentSource], AgentSource], co
         if name in source.names:
             raise CommandError(f"{file} has a {name!r} already; give another name")
         changed = change(source)
-        _ = changed.tree  # it can be read
+        _ = changed.tree  # it can be parsed
     except UnexpectedSourceError as error:
         print_notice(f"{file} is left as it is: {error}. Write this into it:\n")
         print_line(f"{code.strip()}\n\n# and among the plugins of the agent:\n{plugin},")

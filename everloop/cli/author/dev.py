@@ -1,4 +1,4 @@
-"""`everloop dev`: agents served while they are written, and loaded anew when a file is saved."""
+"""`everloop dev`: serve agents during development, and reload them when a file is saved."""
 
 import asyncio
 import json
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from everloop.local.stack import LocalStack
 
 LONG = str(24 * 60 * 60)
-"""Seconds that an old worker gets to end its calls."""
+"""Grace period of an old worker, in seconds."""
 
 QUICK = 1.0
-"""Seconds within which an old worker that has nothing to do is gone."""
+"""Seconds within which an idle old worker ends."""
 
 QUIET_MILLISECONDS = 250
 
@@ -77,7 +77,7 @@ def dev(
 
 @dataclass
 class _Session:
-    """One run of the command. `environment` is that in which it was started."""
+    """One run of the command, with the environment at its start."""
 
     project: Project
     state: Path
@@ -86,7 +86,7 @@ class _Session:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def read_settings(self) -> None:
-        """Let `.env` count where the environment says nothing; warn of names in it that are no setting."""
+        """Apply `.env` to unset variables; warn of unknown settings in it."""
         from everloop.runtime.settings import unknown_settings
 
         given = read_env(self.project.directory)
@@ -132,9 +132,9 @@ class _Session:
         settings = load_settings()
         variables = {
             "EVERLOOP_AGENTS": self.project.agents,
-            "EVERLOOP_LOG_LEVEL": "debug",  # it tells of tools what is shown here
+            "EVERLOOP_LOG_LEVEL": "debug",  # its records of tools are shown here
             "EVERLOOP_SHUTDOWN_GRACE": LONG,
-            "PYTHONDONTWRITEBYTECODE": "1",  # two saves within a second are taken for one by what is cached
+            "PYTHONDONTWRITEBYTECODE": "1",  # cached bytecode treats two saves within a second as one
         }
         ports = choose_ports(self.state / "ports.json", settings.wanted_ports, _show, USUAL_PORTS)
         return LocalStack(self.state, settings, ports, variables)
@@ -146,7 +146,7 @@ class _Session:
         terminal = asyncio.Lock()
         self._keep(_show_log(stack.logs / "worker.log", terminal))
         async with aclosing(saved_files(self.project)) as changes:
-            await anext(changes)  # from here on: a file may be saved while it is loaded
+            await anext(changes)  # watch before loading: a file may be saved meanwhile
             await self._load(stack, reloader, errors, "")
             self.is_up = True
             if can_talk():
@@ -167,7 +167,7 @@ class _Session:
     async def _load(
         self, stack: "LocalStack", reloader: "Reloader", errors: "ErrorServer", changed: str
     ) -> None:
-        """Let new processes load the agents, and say what came of it; then get the next ones ready."""
+        """Start processes that load the agents, and report the result; then prepare the next ones."""
         from everloop.local.errors import NotReadyError
 
         began, is_first = time.monotonic(), not reloader.pid("worker")
@@ -204,16 +204,16 @@ async def _show_log(log: Path, terminal: asyncio.Lock) -> None:
 
 
 async def _announce_leaving(reloader: "Reloader") -> None:
-    """Say what tasks go on with, if an old worker has calls to end."""
+    """Report the running tasks if an old worker has calls to end."""
     await asyncio.sleep(QUICK)
     if reloader.leaving:
         _show("  calls that are under way end in the version before; their tasks go on with this one", "dim")
 
 
 async def saved_files(project: Project) -> AsyncGenerator[frozenset[str]]:
-    """Yield the names of files that were saved, those at about the same time together.
+    """Yield the names of saved files, grouped by time.
 
-    Whenever nothing was saved for a while, it yields none: the first time says that it watches.
+    An empty set is yielded in each quiet period; the first one signals that the watch has begun.
     """
     from watchfiles import Change, PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType] -- of a parameter that is not used
 
@@ -232,7 +232,7 @@ async def saved_files(project: Project) -> AsyncGenerator[frozenset[str]]:
 
 
 def _with_settings(stack: "LocalStack") -> "LocalStack":
-    """Return the stack with the settings that count now; where they are wrong, it stays as it is."""
+    """Return the stack with the current settings; unchanged if they are invalid."""
     from everloop.local.errors import StackSettingsError
     from everloop.local.settings import load_settings
 
@@ -250,7 +250,7 @@ def _with_settings(stack: "LocalStack") -> "LocalStack":
 
 @contextmanager
 def _listener(port: int) -> Generator[socket.socket]:
-    """Yield the socket that one gateway after another serves on, so that no client finds none."""
+    """Yield the socket that successive gateways serve on, so that clients always find a listener."""
     host = os.environ.get("EVERLOOP_HOST") or LOOPBACK
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -263,12 +263,12 @@ def _listener(port: int) -> Generator[socket.socket]:
 
 
 def _agents_in(log: Path) -> list[str]:
-    """Return which agents the newest worker serves."""
+    """Return the agents that the newest worker serves."""
     ready = [line for line in log.read_bytes().splitlines() if b'"worker ready"' in line]
     return json.loads(ready[-1])["agents"] if ready else []
 
 
-# What is shown.
+# Output.
 
 
 def _announce(stack: "LocalStack", project: Project) -> None:
@@ -296,7 +296,7 @@ def _announce(stack: "LocalStack", project: Project) -> None:
 
 
 def show_problem(message: str) -> str:
-    """Show what is wrong with a file, and the line of it; return what was shown."""
+    """Show the problem of a file, and its line; return the shown text."""
     from everloop.runtime.settings import unknown_settings
 
     told = unknown_settings(os.environ)  # when they were read
@@ -320,7 +320,7 @@ def _lines_of(file: Path) -> list[str]:
 
 
 def _say_trouble(line: str) -> None:
-    """Leave out what processes say when all is well."""
+    """Omit the output of processes without problems."""
     if " is ready " not in line:
         _show(f"  {line}", "yellow")
 
@@ -332,6 +332,6 @@ def _show(line: str, style: str = "") -> None:
 def _print(text: "Text") -> None:
     from rich.console import Console
 
-    with suppress(OSError):  # a terminal that went away must not stop the processes
+    with suppress(OSError):  # a closed terminal must not stop the processes
         Console(highlight=False, soft_wrap=True).print(text)
         sys.stdout.flush()

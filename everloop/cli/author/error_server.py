@@ -1,4 +1,4 @@
-"""Serves a page with the error, in place of a gateway that cannot start yet."""
+"""Serve a page with the error, in place of a gateway that cannot start yet."""
 
 import asyncio
 import contextlib
@@ -14,15 +14,15 @@ from starlette.types import Receive, Scope, Send
 from everloop.gateway.http.origins import OwnPagesOnly
 
 RETRY_SECONDS = "1"
-"""After which clients may ask again, and browsers do."""
+"""Seconds after which clients may retry, and browsers do."""
 
 GRACE_SECONDS = 1
 
 
 class ErrorServer:
-    """Serves one error on a socket that others have too, from the first `tell` until `stop`.
+    """Server of one error on a shared socket, from the first `tell` until `stop`.
 
-    `hosts`: names that it is called by, besides those of this machine. The error has lines of source.
+    `hosts`: accepted host names besides those of this machine. The error has lines of source.
     """
 
     def __init__(self, listener: socket.socket, hosts: Iterable[str] = ()) -> None:
@@ -33,7 +33,7 @@ class ErrorServer:
         self._serving: asyncio.Task[None] | None = None
 
     def tell(self, message: str) -> None:
-        """Let this be the answer to every request from now on."""
+        """Answer every request with this message from now on."""
         self._message = message
         if self._serving is None:
             config = uvicorn.Config(
@@ -50,7 +50,7 @@ class ErrorServer:
             self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener.dup()]))
 
     async def stop(self) -> None:
-        """Leave the socket to the others."""
+        """Stop serving; the socket stays open for other processes."""
         if self._server and self._serving:
             self._server.should_exit = True
             await self._serving
@@ -63,14 +63,14 @@ class ErrorServer:
         status = HTTPStatus.SERVICE_UNAVAILABLE
         headers = {"Retry-After": RETRY_SECONDS, "Connection": "close"}
         if "text/html" in request.headers.get("accept", ""):
-            # A browser, which shows the agents once they are there.
+            # A browser; it shows the agents once they are served.
             return PlainTextResponse(self._message, status, {**headers, "Refresh": RETRY_SECONDS})
         error = {"code": status.value, "status": "UNAVAILABLE", "message": self._message}
         return JSONResponse({"error": error}, status, headers)
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the process that it runs in."""
+    """Server that leaves signals to its process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:

@@ -1,4 +1,4 @@
-"""What a worker logs, as people read it while it happens: tools that are called, and what goes wrong."""
+"""Live log of a worker in readable form: tool calls and errors."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PAUSE = 0.1
 MOST = 300
-"""Characters of what a tool is called with, or comes to."""
+"""Characters of the arguments and of the result of a tool."""
 
 Record = Mapping[str, Any]
 """A line of the log."""
@@ -25,11 +25,11 @@ _IN_OTHER_LINES = frozenset(
 
 
 async def new_records(log: Path) -> AsyncGenerator[Record]:
-    """Yield each line that a log gets from now on and that is one of Everloop's, for ever."""
+    """Yield each new line of Everloop in a log, for ever."""
     position, rest = _size(log), b""
     while True:
         size = _size(log)
-        if size < position:  # it is another log by now
+        if size < position:  # the log was replaced
             position, rest = 0, b""
         if size > position:
             with log.open("rb") as file:
@@ -47,14 +47,14 @@ def _size(log: Path) -> int:
 
 
 def rendered(record: Record) -> "Text | None":
-    """Return a line of the log for people; None if it is not for them."""
+    """Return a readable line of the log; None for lines that are not shown."""
     match record.get("event"):
         case "tool called":
             called = f"{record.get('tool')}({_arguments(str(record.get('arguments', '')))})"
             return _line("  → ", "cyan", called, f"   {record.get('agent')}")
         case "tool ended":
             if record.get("raised_at"):
-                return None  # which its traceback has told
+                return None  # its traceback was shown
             failed = record.get("outcome") == "error"
             came = f"{record.get('tool')}: {_short(str(record.get('result', '')))}"
             return _line("  ✗ " if failed else "  ← ", "red" if failed else "green", came)
@@ -90,7 +90,7 @@ def _arguments(text: str) -> str:
 
 
 def _last_line(traceback: object) -> str:
-    """Return what went wrong; the rest of a traceback is in the log."""
+    """Return the error; the rest of a traceback is in the log."""
     return str(traceback or "").strip().rpartition("\n")[2]
 
 

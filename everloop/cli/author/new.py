@@ -1,4 +1,4 @@
-"""`everloop new`: a folder with an agent, a tool and a test, to go on from."""
+"""`everloop new`: create a folder with an agent, a tool and a test."""
 
 import keyword
 import re
@@ -162,7 +162,7 @@ def _next_steps(folder: Path) -> list[str]:
 
 
 def _check_name(name: str) -> None:
-    """Refuse names that an agent, or a Python package, cannot have."""
+    """Reject invalid names of agents and of Python packages."""
     if not _NAME.fullmatch(name):
         near = re.sub(r"[^a-z0-9_-]+", "-", name.casefold()).strip("-_0123456789")[:64]
         hint = f"; {near!r} would do" if near else ""

@@ -1,4 +1,4 @@
-"""The project that is worked on: where its agents are."""
+"""Find the agents of a project."""
 
 import os
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ FOLDER = "agents"
 
 @dataclass(frozen=True)
 class Project:
-    """A directory to work in, and what EVERLOOP_AGENTS is to say there."""
+    """A working directory, and the value of EVERLOOP_AGENTS in it."""
 
     directory: Path
     agents: str
 
     @property
     def watched(self) -> list[Path]:
-        """The directories whose files are those of agents, or are imported by them."""
+        """The directories of the files of agents and of their imports."""
         places = [self.directory / place.strip() for place in self.agents.split(",") if _is_path(place)]
         folders = [place if place.is_dir() else place.parent for place in places]
         every = {self.directory, *(folder.resolve() for folder in folders)}
@@ -30,7 +30,7 @@ def find_project(where: Path | None) -> Project:
     """Return the project of a file, of a directory, or of the working directory.
 
     Raises:
-        CommandError: there are no agents.
+        CommandError: it has no agents.
     """
     here = Path.cwd()
     if where is None:
@@ -45,7 +45,7 @@ def find_project(where: Path | None) -> Project:
     if where.is_file() and where.suffix == ".py":
         return Project(here, str(where))
     if where.is_dir():
-        # With a separator in it, it is taken for a path, whatever it is called.
+        # A separator in it makes it a path under any name.
         return _agents_below(where) or Project(here, f"{where}{os.sep}")
     wrong = "is no Python file" if where.exists() else "is not there"
     raise CommandError(f"{str(where)!r} {wrong}; expected a file NAME.py, or a folder of such files")

@@ -1,4 +1,4 @@
-"""The file of an agent, and the few lines that are added to it."""
+"""Edit the file of an agent: add imports, tools and plugins."""
 
 import ast
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 
 class UnexpectedSourceError(Exception):
-    """The file is not as it is expected; the message says what of it."""
+    """The layout of the file is unexpected; the message names the part."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class AgentSource:
 
     @property
     def names(self) -> frozenset[str]:
-        """What the file defines or imports at its top."""
+        """Names that the file defines or imports at its top level."""
         defined: set[str] = set()
         for node in self.tree.body:
             match node:
@@ -41,13 +41,13 @@ class AgentSource:
 
     @property
     def ids(self) -> frozenset[str]:
-        """The ids of what the file defines, such as agents, as far as they are written there."""
+        """Ids of the top-level definitions, such as agents, as far as they are literals."""
         calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
         given = (each.value for call in calls for each in call.keywords if each.arg == "id")
         return frozenset(str(each.value) for each in given if isinstance(each, ast.Constant))
 
     def importing(self, *wanted: str) -> "AgentSource":
-        """Import names of Everloop that are not there yet."""
+        """Import the missing names from Everloop."""
         missing = [name for name in wanted if name not in self.names]
         if not missing:
             return self
@@ -67,7 +67,7 @@ class AgentSource:
         """Add a plugin to the first agent of the file.
 
         Raises:
-            UnexpectedSourceError: it does not list its plugins in brackets.
+            UnexpectedSourceError: its plugins are not a literal list.
         """
         agent = self._agent
         plugins = next((keyword.value for keyword in agent.keywords if keyword.arg == "plugins"), None)
@@ -79,10 +79,10 @@ class AgentSource:
         return self._with_element(plugins, plugins.elts, code)
 
     def with_tool(self, name: str) -> "AgentSource":
-        """Offer a function of the file to the model of its first agent, beside its other tools.
+        """Add a function of the file to the tools of its first agent.
 
         Raises:
-            UnexpectedSourceError: it does not list its plugins in brackets.
+            UnexpectedSourceError: its plugins are not a literal list.
         """
         for node in ast.walk(self._agent):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "tools":
@@ -90,13 +90,13 @@ class AgentSource:
         return self.importing("tools").with_plugin(f"tools({name})")
 
     def before_agent(self, code: str) -> "AgentSource":
-        """Put code before the first agent."""
+        """Insert code before the first agent."""
         statement = self._statement
         return self._inserted(self._offset(statement.lineno, 0), f"{code.strip()}\n\n\n")
 
     @property
     def _statement(self) -> ast.stmt:
-        """The first statement at the top of the file that makes an agent which is not for others to call."""
+        """The first top-level statement that defines an agent other than a sub-agent."""
         tree = self.tree
         given = {
             argument.id
@@ -115,13 +115,13 @@ class AgentSource:
     def _agent(self) -> ast.Call:
         statement = self._statement
         call = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
-        assert isinstance(call, ast.Call)  # noqa: S101 -- `_statement` has looked
+        assert isinstance(call, ast.Call)  # noqa: S101 -- checked by `_statement`
         return call
 
     def _with_element(
         self, whole: ast.expr, elements: Sequence[ast.expr | ast.keyword], code: str
     ) -> "AgentSource":
-        """Put code behind the last element of a list or of the arguments of a call, as these are laid out."""
+        """Append code to a list or to the arguments of a call, in the present layout."""
         if not elements:
             return self._inserted(self._end_of(whole) - 1, code)
         last, first = elements[-1], elements[0]
@@ -142,7 +142,7 @@ class AgentSource:
         return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def _offset(self, line: int, column: int) -> int:
-        """Return where a place of the tree is, in bytes, as the tree counts columns."""
+        """Return the byte offset of a position of the syntax tree, whose columns count bytes."""
         return sum(map(len, self.text.encode().splitlines(keepends=True)[: line - 1])) + column
 
 
@@ -158,7 +158,7 @@ def _targets(statement: ast.stmt) -> list[str]:
 
 
 def _imports_plainly(node: ast.stmt) -> TypeGuard[ast.ImportFrom]:
-    """Whether it is an import from Everloop that gives nothing another name."""
+    """Return whether a node is an import from Everloop without aliases."""
     if not isinstance(node, ast.ImportFrom) or node.module != "everloop" or node.level:
         return False
     return not any(alias.asname or alias.name == "*" for alias in node.names)

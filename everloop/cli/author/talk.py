@@ -1,4 +1,4 @@
-"""The prompt below `everloop dev`: what you type goes to the agent, and its answers stand in the log."""
+"""The prompt below `everloop dev`: typed lines go to the agent, and its answers appear in the log."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from everloop.client import Client, ClientError, Event, Question, Result
 
 RECONNECT = 10.0
-"""Seconds for which a gateway that is replaced is tried again."""
+"""Seconds for which a gateway under replacement is retried."""
 
 HELP = "/agent ID: another agent, /new: a new conversation."
 
@@ -23,19 +23,19 @@ Show = Callable[[str, str], None]
 """Shows a line in a style."""
 
 Ask = Callable[["Client", str, "Question", Callable[..., None]], Awaitable["Answer | None"]]
-"""Asks somebody, as `turns.ask_while_open` does."""
+"""Asks a question, as `turns.ask_while_open` does."""
 
 
 def can_talk() -> bool:
-    """Whether somebody sits at a terminal."""
+    """Return whether stdin and stdout are an interactive terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 class Talk:
-    """A conversation with the agents of a gateway: a task at a time; what is typed meanwhile goes to it.
+    """A conversation with the agents of a gateway: one task at a time; further lines go to that task.
 
-    A question is asked in place of the prompt: no line that was begun before it answers it. `terminal` is
-    held while somebody reads a question, which lines of a log would push out of sight.
+    Questions replace the prompt: a line that was begun before a question does not answer it. `terminal` is held
+    while the user reads a question, which lines of a log would push out of view.
     """
 
     def __init__(self, url: str, show: Show, terminal: asyncio.Lock, ask: Ask | None = None) -> None:
@@ -47,13 +47,13 @@ class Talk:
         self._client: Client = self._client_of("")
         self._context = ""
         self._task = ""
-        """That works, or waits for an answer."""
+        """The task that works, or waits for an answer."""
         self._question: Question | None = None
         self._asked = asyncio.Event()
         """Set while a question has to be shown."""
         self._following: asyncio.Task[None] | None = None
         self._is_unknown = False
-        """Whether the gateway did not know who calls: the next line asks as whoever is named by then."""
+        """Whether the gateway rejected the credentials: the next line uses the current ones."""
 
     async def run(self) -> None:
         """Read lines until Ctrl-C, which is passed on to this process."""
@@ -64,13 +64,13 @@ class Talk:
 
         session, line = PromptSession[str](), ""
         try:
-            with patch_stdout(raw=True):  # what is printed appears above the prompt
+            with patch_stdout(raw=True):  # output appears above the prompt
                 while True:
                     if self._asked.is_set():
                         await self.answer()
                     line, is_whole = await self._read(session, line)
                     if is_whole and self._question and not line.startswith("/"):
-                        self._asked.set()  # it was left open: the line waits until it is answered
+                        self._asked.set()  # left open: the line waits for its answer
                     elif is_whole:
                         await self.take(line.strip())
                         line = ""
@@ -80,7 +80,7 @@ class Talk:
             await self.close()
 
     async def _read(self, session: "PromptSession[str]", begun: str) -> tuple[str, bool]:
-        """Return a line, and whether it is whole: a question that comes meanwhile is asked first."""
+        """Return a line, and whether it is complete: a question that arrives meanwhile interrupts it."""
         asked = asyncio.ensure_future(self._asked.wait())
         reading = asyncio.ensure_future(
             session.prompt_async(lambda: f"{self._agent or 'you'}> ", default=begun, handle_sigint=False)
@@ -98,19 +98,19 @@ class Talk:
             session.app.erase_when_done = False
 
     async def wait(self) -> None:
-        """Wait until the agent has answered, or asks something."""
+        """Wait until the agent has answered, or asks a question."""
         if self._following:
             await self._following
 
     async def close(self) -> None:
-        """Follow the task no longer; it goes on."""
+        """Stop following the task; it goes on."""
         if self._following:
             self._following.cancel()
             await asyncio.wait((self._following,))
         await self._client.close()
 
     async def take(self, line: str) -> None:
-        """Do what a line says; what goes wrong ends nothing."""
+        """Process a line; errors are shown and end nothing."""
         from everloop.client import ClientError
 
         command, _, rest = line.partition(" ")
@@ -140,7 +140,7 @@ class Talk:
             self._follow(self._client.stream(text, context_id=self._context))
 
     async def answer(self) -> None:
-        """Let somebody answer what the task asks; what is left open is asked again by the next line."""
+        """Ask the open questions of the task; an unanswered one is asked again by the next line."""
         from everloop.cli.client.prompts import LeftError
         from everloop.cli.client.turns import ask_while_open
         from everloop.client import ClientError
@@ -179,7 +179,7 @@ class Talk:
                     self._task = event.task_id or self._task
                     if isinstance(event, Done):
                         self._print(event.result)
-                    elif isinstance(event, Question):  # who watches a task gets no end of its turn
+                    elif isinstance(event, Question):  # a watching client gets no end of the turn
                         self._print(await self._client.task(self._task))
                         return
         except ClientError as error:
@@ -198,7 +198,7 @@ class Talk:
             self._show(f"✗ {error}", "red")
 
     def _print(self, result: "Result") -> None:
-        """Show what came of a message."""
+        """Show the result of a message."""
         self._context = result.context_id or self._context
         self._task = result.id if result.state.is_waiting else ""
         for line in result.text.splitlines():

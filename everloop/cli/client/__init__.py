@@ -1,1 +1,1 @@
-"""The commands that talk to agents as any client does: by A2A, from wherever you are."""
+"""Commands that talk to agents as any client does: by A2A, from any machine."""

@@ -1,4 +1,4 @@
-"""`everloop artifacts`: what agents have made, and files for them."""
+"""`everloop artifacts`: download artifacts of agents, and upload files for them."""
 
 import asyncio
 import sys
@@ -108,7 +108,7 @@ async def _get(  # noqa: PLR0913 -- the flags have names
 
 
 async def _parts(client: "Client", context: str, artifact: str) -> "list[Part]":
-    """Return the contents of an artifact: as an Everloop keeps them, or as A2A tells them."""
+    """Return the parts of an artifact: as stored by an Everloop, or as reported by A2A."""
     from everloop.cli.client.files import named_parts
     from everloop.client import ExtensionMissingError
 

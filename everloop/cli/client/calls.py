@@ -1,8 +1,7 @@
-"""How a command asks a gateway: its options, the way there, what goes wrong, and how it ends.
+"""Calls of a gateway by commands: options, connection, errors and exit codes.
 
-Exit codes of commands that follow a task: 0 it is completed, 3 it has failed, 4 it was rejected, 5 it was
-canceled, 6 it waits for an answer; 1, 2 and 130 as everywhere (`everloop.cli.output`). After Ctrl-C the task
-goes on.
+Exit codes of commands that follow a task: 0 completed, 3 failed, 4 rejected, 5 canceled, 6 waiting for
+an answer; 1, 2 and 130 as everywhere (`everloop.cli.output`). After Ctrl-C the task goes on.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CODES = {"failed": 3, "rejected": 4, "canceled": 5, "input-required": 6, "auth-required": 6}
-"""How a command ends that has followed a task to such a state."""
+"""Exit code of a command that followed a task to this state."""
 
 EXIT_CODES = (
     "Exit codes: 0 completed, 3 failed, 4 rejected, 5 canceled, 6 waits for an answer, 1 it could not be "
@@ -40,7 +39,7 @@ EXIT_CODES = (
 )
 
 NO_AGENT = "there is no agent at "
-"""How the client begins to say that it has found no card."""
+"""Prefix of the client's error for a missing card."""
 
 LOOK_CLOSER = " `everloop doctor` looks closer;"
 
@@ -65,24 +64,24 @@ ContextId = Annotated[
 Folder = Annotated[Path | None, option("FOLDER", "Save artifacts there, without asking.", name="--save")]
 Limit = Annotated[int, option("N", "How many at most.", most=10_000)]
 MOST_LISTED = 20
-"""Of what is listed, how many are shown if nobody says how many."""
+"""Default limit of listed items."""
 
 
 @dataclass(frozen=True)
 class Gateway:
-    """Where a command asks. `origin` says in words how it was found, `agent` what the command line names."""
+    """Gateway of a command. `origin` describes its source, `agent` is the agent of the command line."""
 
     profile: "Profile"
     origin: str
     agent: str = ""
 
     def client(self) -> "Client":
-        """Return a client of the agent that was named."""
+        """Return a client of the selected agent."""
         return self.profile.client(self.agent)
 
     @property
     def renewal(self) -> str:
-        """What to do about credentials that the gateway does not take."""
+        """Advice for credentials that the gateway rejects."""
         from everloop.cli.client.profiles import OF_FILE
 
         if self.profile.token_file:
@@ -92,7 +91,7 @@ class Gateway:
         return "Set EVERLOOP_API_KEY or EVERLOOP_TOKEN, or make a profile: `everloop profiles add --help`"
 
     async def client_of(self, task_id: str) -> "Client":
-        """Return a client of the agent that has a task: its id begins with that of the agent."""
+        """Return a client of the agent of a task: the task id begins with the agent's id."""
         if self.agent:
             return self.client()
         async with self.client() as client:
@@ -101,17 +100,17 @@ class Gateway:
 
 
 def ask(work: Callable[[Gateway], Coroutine[Any, Any, T]], profile: str, agent: str = "") -> T:
-    """Run what asks the gateway of a profile, and return its result.
+    """Run an operation on the gateway of a profile, and return its result.
 
     Raises:
-        CommandError: the gateway cannot be asked, or refuses.
+        CommandError: the gateway is unreachable or rejects the request.
     """
     from everloop.cli.client.profiles import choose_profile
     from everloop.client import ClientError
 
     for stream in (sys.stdout, sys.stderr):
         if callable(reconfigure := getattr(stream, "reconfigure", None)):
-            reconfigure(errors="replace")  # what agents write may be more than a terminal can show
+            reconfigure(errors="replace")  # the terminal may not support all characters of agents
     origin, chosen = choose_profile(profile)
     gateway = Gateway(chosen, origin, agent)
     with reported():
@@ -122,7 +121,7 @@ def ask(work: Callable[[Gateway], Coroutine[Any, Any, T]], profile: str, agent: 
 
 
 def asked(work: "Callable[[Client], Awaitable[T]]", profile: str, agent: str = "", *, task_id: str = "") -> T:
-    """Return what one client answers: of the agent, or of that of a task."""
+    """Return the result of an operation of one client: of the agent, or of the agent of a task."""
 
     async def answer(gateway: Gateway) -> T:
         client = await gateway.client_of(task_id) if task_id else gateway.client()
@@ -141,9 +140,9 @@ def follow_task(  # noqa: PLR0913 -- all have names
     folder: Path | None = None,
     as_json: bool = False,
 ) -> NoReturn:
-    """Follow what begins, of an agent or of a task, and end the command as the task does.
+    """Follow the events of an agent or of a task, and end the command with the exit code of the task.
 
-    What `begin` returns is followed if it is events; a result is that of a task which is left to itself.
+    Events that `begin` returns are followed; a result is that of a detached task.
     """
 
     async def work(client: "Client") -> "tuple[Result, bool]":
@@ -160,7 +159,7 @@ def follow_task(  # noqa: PLR0913 -- all have names
 
 
 def refused(error: "ClientError", gateway: Gateway) -> CommandError:
-    """Return what went wrong, as a command says it."""
+    """Return the error of a client as the error of a command."""
     from everloop.client import NotFoundError, UnauthenticatedError, UnreachableError
     from everloop.client import errors as advised
 
@@ -191,7 +190,7 @@ def refused(error: "ClientError", gateway: Gateway) -> CommandError:
 
 
 def finish(result: "Result", profile: str, *, detach: bool = False, as_json: bool = False) -> NoReturn:
-    """End a command that has followed a task, or left it to itself (`detach`)."""
+    """End a command that has followed a task, or detached from it (`detach`)."""
     if as_json:
         print_json(result)
     elif detach:
@@ -205,7 +204,7 @@ def finish(result: "Result", profile: str, *, detach: bool = False, as_json: boo
 def print_found(
     found: Sequence[T], head: Sequence[str], row: Callable[[T], Sequence[str]], nothing: str, *, as_json: bool
 ) -> None:
-    """Print what was found, a row each; `nothing` is said where there is none."""
+    """Print the found items, one row each, or `nothing` if there are none."""
     if as_json:
         print_json(found)
     elif found:

@@ -98,7 +98,7 @@ def send_message(  # noqa: PLR0913 -- all have names
     detach: bool = False,
     as_json: bool,
 ) -> NoReturn:
-    """Send a text with files, and follow what comes of it."""
+    """Send a text with files, and follow its task."""
     from everloop.cli.client.files import STDIN, file_part
 
     if files.count(STDIN) > 1:
@@ -125,13 +125,13 @@ def chat(*, agent: AgentId = "", context: ContextId = "", profile: ProfileName =
 
 
 def history_file() -> Path:
-    """Return where what was written is kept."""
+    """Return the file of the input history."""
     home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(home).expanduser() / "everloop" / "chat_history"
 
 
 class _Chat:
-    """What is said to whom."""
+    """A chat: the agent, the conversation, and the files of the next message."""
 
     def __init__(self, gateway: Gateway, context: str, profile: str) -> None:
         self._gateway = gateway
@@ -187,7 +187,7 @@ class _Chat:
         self._screen.say(line, style)
 
     async def _take(self, text: str) -> None:
-        """Do what a line says; what goes wrong ends no chat."""
+        """Process a line; errors are shown and do not end the chat."""
         from everloop.client import ClientError
 
         word, _, rest = text.partition(" ")
@@ -248,7 +248,7 @@ class _Chat:
         self._say(f"you talk to {agent} now, in the same conversation", "dim")
 
     async def _retry(self, _: str) -> None:
-        """Take up the last task again from its first message; other servers get the message again."""
+        """Retry the last task from its first message; servers other than Everloop get the message again."""
         from everloop.client import ExtensionMissingError
 
         if not self._last:
@@ -268,7 +268,7 @@ class _Chat:
         self._say(HELP)
 
     async def _connect(self, agent: str) -> None:
-        """Talk to an agent from now on."""
+        """Switch to an agent."""
         client = await self._opened.enter_async_context(self._gateway.profile.client(agent))
         if not self._names:
             self._names += [each.id for each in await client.agents() if each.id]
@@ -277,7 +277,7 @@ class _Chat:
 
 
 def _completer(commands: list[str], agents: list[str]) -> "Completer":
-    """Return what completes commands, paths of files, and names of agents."""
+    """Return a completer of commands, file paths and agent names."""
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
     from prompt_toolkit.document import Document
 

@@ -1,4 +1,4 @@
-"""`everloop contexts`: conversations, and deleting for good."""
+"""`everloop contexts`: list, show and permanently delete conversations."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 HEAD = ("CONTEXT", "TITLE", "TASKS", "AGENTS", "UPDATED")
 PAUSE = 0.3
-"""Seconds between two looks at a deletion."""
+"""Seconds between polls of a deletion."""
 
 LONGEST_TITLE = 60
 
@@ -128,10 +128,10 @@ def delete_for_good(
     is_sure: bool,
     as_json: bool,
 ) -> None:
-    """Delete something once somebody is sure, and say what was removed when it is done.
+    """Delete an item permanently after confirmation, and report the removed data.
 
     Raises:
-        CommandError: nobody is sure, or it failed.
+        CommandError: it was not confirmed, or it failed.
     """
     if not is_sure:
         _make_sure(what)
@@ -168,7 +168,7 @@ def _make_sure(what: str) -> None:
 
 
 async def _deleted(client: "Client", begin: "Callable[[Client], Awaitable[Deletion]]") -> "Deletion":
-    """Begin a deletion, and wait until it is done: it goes on in the server whatever becomes of us."""
+    """Start a deletion, and wait until it is done: it goes on in the server even if this process ends."""
     deletion = await begin(client)
     while deletion.state == "running":
         await asyncio.sleep(PAUSE)

@@ -1,4 +1,4 @@
-"""Files that go with a message, and artifacts that are saved."""
+"""Files for messages, and downloads of artifacts."""
 
 import asyncio
 import shlex
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 _ENDINGS = {"text": ".txt", "data": ".json", "rows": ".jsonl"}
-"""Of files with a part of a stored artifact, by its kind."""
+"""Suffix of the file of a part of a stored artifact, by kind."""
 
 
 def read_stdin() -> bytes:
-    """Return all that comes from stdin.
+    """Return the content of stdin.
 
     Raises:
-        CommandError: that is the terminal of somebody who may wait for us.
+        CommandError: stdin is a terminal, where a read would block.
     """
     if sys.stdin.isatty():
         raise misused("`-` reads stdin, and that is your terminal; pipe something into the command")
@@ -41,10 +41,10 @@ def read_stdin() -> bytes:
 
 
 def text_of_stdin() -> str:
-    """Return the text that comes from stdin.
+    """Return the text of stdin.
 
     Raises:
-        CommandError: it is none, or empty.
+        CommandError: stdin is not a text, or is empty.
     """
     try:
         text = read_stdin().decode()
@@ -74,10 +74,10 @@ def file_part(path: str) -> Part:
 async def offer_artifacts(  # noqa: PLR0913 -- all have names
     client: "Client", result: "Result", screen: Screen, *, folder: Path | None, asks: bool, profile: str
 ) -> None:
-    """Save what a task has made: into the folder, if one is given, or where somebody says.
+    """Save the artifacts of a task: into the given folder, or after a question into a chosen one.
 
     Raises:
-        ClientError: it cannot be fetched, or written.
+        ClientError: an artifact cannot be fetched, or written.
     """
     made = [one for one in result.artifacts if _files_of(one)]
     if not made:
@@ -123,7 +123,7 @@ async def _asked_folder(made: list[Artifact], screen: Screen) -> Path | None:
 
 
 async def _datasets(client: "Client", context: str) -> dict[str, list[Part]]:
-    """Return the datasets of a conversation, each whole: A2A has their rows in pieces, as they came."""
+    """Return the complete datasets of a conversation: A2A has their rows in chunks."""
     try:
         stored = await client.stored_artifacts(context)
     except ExtensionMissingError:
@@ -134,7 +134,7 @@ async def _datasets(client: "Client", context: str) -> dict[str, list[Part]]:
 
 
 def named_parts(artifact: "StoredArtifact") -> list[Part]:
-    """Return the parts of an artifact, those without a file name with one."""
+    """Return the parts of an artifact, with file names for those without one."""
     return [
         replace(part.part, filename=part.filename or f"{artifact.artifact_id}{_ENDINGS.get(part.kind, '')}")
         for part in artifact.parts
@@ -144,12 +144,12 @@ def named_parts(artifact: "StoredArtifact") -> list[Part]:
 async def save_parts(  # noqa: PLR0913 -- all have names
     client: "Client", parts: Sequence[Part], name: str, folder: Path, *, overwrites: bool = False, asks: bool
 ) -> list[Path]:
-    """Write the contents of an artifact into a folder; what is there stays, unless it is to be overwritten.
+    """Write the contents of an artifact into a folder; existing files stay, unless overwriting is requested.
 
-    Parts of the same name get files of their own in any case.
+    Parts of the same name always get separate files.
 
     Raises:
-        ClientError: one cannot be fetched, or written.
+        ClientError: a part cannot be fetched, or written.
         CommandError: as of `content_of`.
     """
     saved: list[Path] = []
@@ -162,12 +162,13 @@ async def save_parts(  # noqa: PLR0913 -- all have names
 
 
 async def content_of(client: "Client", part: Part, *, asks: bool) -> AsyncGenerator[bytes]:
-    """Return what yields the content of a part.
+    """Return an iterator over the content of a part.
 
-    An agent can name any address, and this machine may reach what the agent does not: somebody is asked.
+    An agent can name any address, and this machine may reach hosts that the agent cannot: so the user
+    is asked.
 
     Raises:
-        CommandError: it is at another server, and there was no yes to that.
+        CommandError: it is at another server, and the user did not agree.
     """
     if part.url is None or await client.is_own(part):
         return client.download(part)
@@ -185,10 +186,10 @@ async def content_of(client: "Client", part: Part, *, asks: bool) -> AsyncGenera
 
 
 async def fetch_public(url: str, policy: WebhookPolicy | None = None) -> AsyncGenerator[bytes]:
-    """Yield what is at an address that somebody else has named, if that is public.
+    """Yield the content of a foreign URL, if its address is public.
 
     Raises:
-        ClientError: it is not, or the file cannot be fetched.
+        ClientError: it is not public, or the file cannot be fetched.
     """
     tls = httpx.create_ssl_context()
     try:
@@ -218,9 +219,9 @@ def _target(folder: Path, name: str, kept: Collection[Path] | None) -> Path:
 
 
 def free_path(folder: Path, name: str, kept: Collection[Path] | None = None) -> Path:
-    """Return where a file of this name can be written; names of the server lead to no other folder.
+    """Return a free path in the folder for a file name; names from the server cannot lead out of it.
 
-    `kept` is what may not be overwritten; None: all that is there.
+    `kept` are the paths that must not be overwritten; None: all existing ones.
     """
     name = "".join(filter(str.isprintable, Path(name.replace("\\", "/")).name)).lstrip(".") or "artifact"
     path, number = folder / name, 2

@@ -1,4 +1,4 @@
-"""Forms: what a JSON schema wants, asked field by field."""
+"""Forms: the fields of a JSON schema, asked one by one."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +16,7 @@ Schema = Mapping[str, Any]
 Say = Callable[..., None]
 
 NOTHING = object()
-"""The field is left out."""
+"""Marks a field that is left out."""
 
 _DEEPEST = 8
 _FORMATS: Mapping[str, Callable[[str], object]] = {
@@ -24,21 +24,21 @@ _FORMATS: Mapping[str, Callable[[str], object]] = {
     "date-time": datetime.fromisoformat,
     "time": time.fromisoformat,
 }
-"""Of those that JSON schema names, what Python reads; checks of schemas leave them out."""
+"""Parsers of those formats of JSON schema that Python supports; checks of schemas ignore formats."""
 
 _EXAMPLES = {"date": "2026-12-24", "date-time": "2026-12-24T18:30:00", "time": "18:30"}
 _NAMES = {"integer": "a whole number", "number": "a number", "string": "a text"}
 
 
 class Form:
-    """Asks for a value that fits a schema. `say` shows lines."""
+    """Form that asks for a value of a schema. `say` shows lines."""
 
     def __init__(self, schema: Schema, say: Say) -> None:
         self._root = schema
         self._say = say
 
     async def fill(self) -> JsonValue:
-        """Return what somebody fills in."""
+        """Return the value that the user entered."""
         filled = await self._ask("", self._root, is_required=True, depth=0)
         return cast("JsonValue", {} if filled is NOTHING else filled)
 
@@ -76,7 +76,7 @@ class Form:
         return schema, is_nullable
 
     def _unwrapped(self, schema: Schema) -> tuple[Schema | None, bool]:
-        """Return what the outermost reference or choice of a schema leads to, None if there is none."""
+        """Return the schema behind the outermost reference or choice, None if there is none."""
         if isinstance(reference := schema.get("$ref"), str):
             return {**self._referred(reference), **_without(schema, "$ref")}, False
         for key in ("anyOf", "oneOf", "allOf"):
@@ -174,7 +174,7 @@ class Form:
             self._say(f"  {problem}", "red")
 
     async def _problem(self, value: JsonValue, schema: Schema) -> str:
-        """Say what is wrong with a value; what cannot be checked here is by the server."""
+        """Return the problem of a value; checks that are impossible here are left to the server."""
         form = str(schema.get("format"))
         if isinstance(value, str) and form in _FORMATS:
             try:

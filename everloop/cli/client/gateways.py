@@ -1,4 +1,4 @@
-"""`everloop agents` and `everloop profiles`: whom you can talk to, and as whom."""
+"""`everloop agents` and `everloop profiles`: the available agents, and the credentials for them."""
 
 import sys
 from pathlib import Path
@@ -145,7 +145,7 @@ def _absolute(path: Path | None) -> Path | None:
 
 
 def _secret(what: str) -> str:
-    """Return a secret that is typed without being shown, or comes from a pipe.
+    """Return a secret that is typed without echo, or comes from a pipe.
 
     Raises:
         CommandError: there is none.

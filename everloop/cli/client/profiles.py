@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FILE = "profiles.toml"
 DEFAULT_URL = "http://127.0.0.1:8080"
 OF_FILE = "the profile "
-"""How the origin of a profile of the file begins."""
+"""Prefix of the origin of a profile of the file."""
 
 NO_SECRET = SecretStr("")
 
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Profile(BaseModel):
-    """A gateway, or another server of A2A, and who calls it. Paths are relative to the file's folder."""
+    """A gateway or another A2A server, and the credentials. Paths are relative to the file's folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -59,7 +59,7 @@ class Profile(BaseModel):
 
     @property
     def auth(self) -> str:
-        """How the caller proves who it is, in words without secrets."""
+        """Description of the credentials, without secrets."""
         ways = {
             "API key": self.api_key.get_secret_value(),
             "token": self.token.get_secret_value() or self.token_file,
@@ -68,10 +68,10 @@ class Profile(BaseModel):
         return ", ".join(name for name, given in ways.items() if given)
 
     def client(self, agent: str = "") -> "Client":
-        """Return a client of an agent; empty: that of the profile.
+        """Return a client of an agent; empty: the agent of the profile.
 
         Raises:
-            ClientError: the address is none, or a certificate cannot be read.
+            ClientError: the address is invalid, or a certificate cannot be read.
         """
         from everloop.client import Client
 
@@ -104,13 +104,13 @@ class Profiles(BaseModel):
 
 
 def choose_profile(wanted: str) -> tuple[str, Profile]:
-    """Return the profile that counts, and where it comes from.
+    """Return the effective profile and its origin.
 
-    `wanted` is a name in the file, or an address. Without one it is the stack that runs in this directory,
-    the default of the file, or a gateway of this machine.
+    `wanted` is a name in the file, or an address. Without one it is the stack that runs in this
+    directory, the default of the file, or a gateway of this machine.
 
     Raises:
-        CommandError: there is none of this name, or the file is wrong.
+        CommandError: the profile does not exist, or the file is invalid.
     """
     if "://" in wanted:
         return "its address", _of_environment(wanted)
@@ -131,7 +131,7 @@ def choose_profile(wanted: str) -> tuple[str, Profile]:
 
 
 def _of_environment(url: str) -> Profile:
-    """Return a profile whose secrets are those of the environment: those in the file have their own."""
+    """Return a profile with the secrets of the environment; profiles of the file have their own."""
     key, token = (SecretStr(os.environ.get(name, "")) for name in ("EVERLOOP_API_KEY", "EVERLOOP_TOKEN"))
     return Profile(url=url, api_key=key, token=token)
 
@@ -140,13 +140,13 @@ def _of_environment(url: str) -> Profile:
 
 
 def profiles_file() -> Path:
-    """Return where profiles are kept."""
+    """Return the path of the profiles."""
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(home).expanduser() / "everloop" / FILE
 
 
 def read_profiles() -> Profiles:
-    """Read the file; nothing if there is none. One with secrets that others could read is closed to them.
+    """Read the file; empty if it is missing. A file with secrets that is readable by others is made private.
 
     Raises:
         CommandError: it cannot be read.
@@ -159,7 +159,7 @@ def read_profiles() -> Profiles:
     except OSError as error:
         raise CommandError(f"{file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        found = re.search(r"line \d+, column \d+", str(error))  # without what stands there
+        found = re.search(r"line \d+, column \d+", str(error))  # without the content of the line
         place = f"see {found[0]}" if found else "it is not in UTF-8, or ends too early"
         raise CommandError(f"{file} is no TOML: {place}") from None
     except ValidationError as error:
@@ -189,7 +189,7 @@ def _at(folder: Path, profile: Profile) -> Profile:
 
 
 def write_profiles(profiles: Profiles) -> None:
-    """Write the file, as a whole, for its user alone.
+    """Write the file atomically, readable by its user only.
 
     Raises:
         CommandError: it cannot be written.
@@ -223,15 +223,15 @@ def _value(value: Any) -> str:  # noqa: ANN401 -- of any field
 
 
 def _quoted(text: str) -> str:
-    """Return a basic string of TOML: what JSON escapes, it does too, and DEL."""
+    """Return a basic string of TOML, which needs the escapes of JSON, and one for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def check_profile_name(name: str) -> str:
-    """Return the name of a profile; one with :// would be an address.
+    """Return a valid profile name; one with :// would be an address.
 
     Raises:
-        CommandError: it cannot be one.
+        CommandError: the name is invalid.
     """
     if not _NAME.fullmatch(name):
         raise misused(f"no profile can be called {name!r}; give up to 64 letters, digits, '-' and '_'")

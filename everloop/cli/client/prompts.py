@@ -1,9 +1,9 @@
-"""What asks somebody at the terminal: a choice, a text, a secret.
+"""Prompts at the terminal: a choice, a text, a secret.
 
-Nothing is chosen by mistake: what was typed before the question was there counts for nothing, what is pasted
-chooses nothing, and no single key decides.
+Accidental answers are prevented: keys typed before the question appeared are dropped, pasted text
+chooses nothing, and a single key does not decide.
 
-Ctrl-C in each of them raises `PressedError`, Ctrl-D `LeftError`: the question stays as it is.
+Ctrl-C in each of them raises `PressedError`, Ctrl-D `LeftError`: the question stays open.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ STYLE = Style.from_dict(
 )
 
 QUIET = 0.5
-"""Seconds without a key before a question takes an answer: until then keys are meant for something else."""
+"""Seconds without a key before a question accepts an answer: earlier keys were meant for another purpose."""
 
 PASTED = 0.05
-"""Seconds between keys; an Enter that comes sooner was not pressed by somebody who saw the key before."""
+"""Seconds between keys; an Enter that comes sooner was pasted, or pressed before the key was visible."""
 
 _KEYS = [key.value for key in Keys if not key.value.startswith("<")]
-"""Those that write nothing."""
+"""Keys that produce no text."""
 
 UNCHOSEN = object()
-"""No option is chosen yet."""
+"""Marks the absence of a chosen option."""
 
 NOT_EMPTY = Validator.from_callable(
     lambda text: bool(text.strip()),
@@ -55,32 +55,32 @@ NOT_EMPTY = Validator.from_callable(
 
 
 class LeftError(Exception):
-    """Somebody does not want to answer now."""
+    """The user does not want to answer now."""
 
 
 class PressedError(Exception):
-    """Ctrl-C: a KeyboardInterrupt in a task would end the loop."""
+    """Ctrl-C: a KeyboardInterrupt in a task would end the event loop."""
 
 
 @contextmanager
 def at_terminal() -> Generator[None]:
-    """Let prompts of this block be shown on the terminal, also where stdout goes elsewhere."""
+    """Show the prompts of this block on the terminal, even if stdout is redirected."""
     if sys.stdout.isatty():
-        yield  # by what is there already, which may be a prompt that lines are printed above
+        yield  # the present output, perhaps a prompt with lines printed above it
         return
     with create_app_session(output=create_output(always_prefer_tty=True)):
         yield
 
 
 def is_interactive() -> bool:
-    """Whether somebody can be asked: they have to see the question, too."""
+    """Return whether the user can see a question and answer it."""
     return sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())
 
 
 async def settle() -> None:
-    """Drop what is typed until no key has come for half a second.
+    """Drop typed keys until no key has come for half a second.
 
-    So what was written for something else, or before the question was there, answers nothing.
+    So input for another purpose, or from before the question, does not answer it.
     """
     loop, keys = asyncio.get_running_loop(), KeyBindings()
     _add_ways_out(keys)
@@ -110,17 +110,17 @@ def _on(keys: KeyBindings, key: str, handler: Callable[[KeyPressEvent], None]) -
 
 
 async def choose(options: Sequence[tuple[T, str]], *, title: str = "", default: object = UNCHOSEN) -> T:
-    """Return which of the options somebody takes: by its number, its words or arrow keys, and Enter.
+    """Return the option that the user selects by number, words or arrow keys, and Enter.
 
-    The words for yes and no that agents take (`read_yes_or_no`) choose an option that is True or False.
-    Nothing of it stays on the screen.
+    The words for yes and no that agents accept (`read_yes_or_no`) choose an option that is True or
+    False. The prompt is erased afterwards.
     """
     with at_terminal():
         return options[await _Choice(title, options, default).ask()][0]
 
 
 class _Choice:
-    """One of several lines. What is typed is shown, and the line that Enter would take."""
+    """A choice of one of several lines. The typed text is shown, and the line that Enter would select."""
 
     def __init__(self, title: str, options: Sequence[tuple[object, str]], default: object) -> None:
         self._title = printable(title)
@@ -131,7 +131,7 @@ class _Choice:
         self._verdicts = {place: value for place, value in enumerate(values) if isinstance(value, bool)}
         self._default = values.index(default) if default in values else None
         self._place = self._default
-        """By arrow keys."""
+        """Selected by arrow keys."""
         self._typed = ""
         self._problem = ""
         self._changed_at = 0.0
@@ -146,11 +146,11 @@ class _Choice:
 
     @property
     def _chosen(self) -> int | None:
-        """What Enter takes."""
+        """Line that Enter selects."""
         return self._read(self._typed) if self._typed else self._place
 
     def _read(self, typed: str) -> int | None:
-        """Return which line a word means."""
+        """Return the line that a word selects."""
         said = typed.strip().casefold()
         for words in (self._numbers, [label.casefold() for label in self._labels]):
             if said in words:
@@ -159,7 +159,7 @@ class _Choice:
         return next((place for place, value in self._verdicts.items() if value is verdict), None)
 
     def _begins(self, typed: str) -> bool:
-        """Whether a line can still come of what is typed."""
+        """Return whether the typed text is a prefix of a selection."""
         said = typed.strip().casefold()
         words = [*self._numbers, *(label.casefold() for label in self._labels)]
         return any(word.startswith(said) for word in words) or (
@@ -210,7 +210,7 @@ class _Choice:
         self._place = (start + by) % len(self._labels)
 
     def _change(self, typed: str) -> None:
-        """Take what is typed in place of what arrow keys chose."""
+        """Replace the selection by arrow keys with the typed text."""
         self._typed, self._place, self._problem = typed, self._default, ""
         self._changed_at = asyncio.get_running_loop().time()
 
@@ -237,9 +237,9 @@ async def ask_text(  # noqa: PLR0913 -- all have names and defaults
     lines: bool = False,
     session: PromptSession[str] | None = None,
 ) -> str:
-    """Return a text that somebody types; `lines`: of several, ended by Enter, a new one by Alt-Enter.
+    """Return a text from the user; `lines`: multi-line, ended by Enter, with Alt-Enter for a new line.
 
-    `session` is that of a conversation, which remembers what was typed.
+    `session` is that of a conversation, which remembers typed texts.
     """
     session = session or PromptSession[str](style=STYLE, interrupt_exception=PressedError)
     try:
@@ -260,7 +260,7 @@ async def ask_text(  # noqa: PLR0913 -- all have names and defaults
 
 
 def _new_line() -> KeyBindings:
-    """Return keys by which Enter ends a text of several lines, and Alt-Enter goes to a new one."""
+    """Return the key bindings of a multi-line text: Enter ends it, Alt-Enter inserts a line break."""
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -280,7 +280,7 @@ def _new_line() -> KeyBindings:
 
 
 def conversation(history: Path, completer: Completer) -> PromptSession[str]:
-    """Return where somebody writes messages: with a history that outlives the process, and completion."""
+    """Return the prompt for messages: with persistent history, and completion."""
     return PromptSession[str](
         history=_private_history(history),
         completer=completer,

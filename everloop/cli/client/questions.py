@@ -1,4 +1,4 @@
-"""Questions of a task, answered where they are shown; where nobody can be asked, the command that answers."""
+"""Questions of a task, answered in place; without a terminal, the command for the answer is shown."""
 
 import json
 import re
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
 OWNER = "owner"
 
 _MENU = 8
-"""Lines below what is asked."""
+"""Lines below the question."""
 
 _BLANK_LINES = re.compile(r"\n[ \t]*(\n[ \t]*)+")
-"""Many of them would push what is above them out of sight."""
+"""Runs of blank lines, which would push the text above them out of view."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What somebody says to a question. The value is what `Client.answer` takes."""
+    """An answer to a question. The value is that of `Client.answer`."""
 
     question_id: str
     value: "JsonValue"
     label: str
-    """In words; of a secret not what it is."""
+    """Readable answer; secrets are hidden."""
 
     @property
     def content(self) -> "Content":
-        """What a message says that gives it."""
+        """Content of a message with the answer."""
         from everloop.client import Part
 
         return self.value if isinstance(self.value, str) else Part(data=self.value)
 
 
 def show_question(question: "Question", say: Say) -> None:
-    """Show what a task asks, with all arguments of the call that runs after a yes.
+    """Show the question of a task, with all arguments of the call that runs after a yes.
 
-    `say` escapes what cannot be seen.
+    `say` escapes invisible characters.
     """
     first, *rest = _BLANK_LINES.sub("\n\n", question.text.strip()).split("\n")
     say("")
@@ -66,13 +66,13 @@ def _show_json(value: "JsonValue", say: Say) -> None:
 
 
 def _rows(question: "Question", width: int) -> int:
-    """Return how many lines of the terminal show what is asked."""
+    """Return the height of the question in lines of the terminal."""
     arguments = json.dumps(question.arguments, indent=2) if question.purpose == "input" else ""
     return sum(1 + len(line) // width for line in f"{question.text}\n{arguments}".split("\n"))
 
 
 async def ask_question(question: "Question", say: Say) -> Answer:
-    """Ask somebody at the terminal, and return the answer.
+    """Ask the user at the terminal, and return the answer.
 
     Raises:
         LeftError: not now.
@@ -144,7 +144,7 @@ _ASK = {
 def _verdict(question: "Question", *, approved: bool, note: str) -> Answer:
     word = "yes" if approved else "no"
     label = f"{word}, {note}" if note else word
-    # Servers that name their questions are Everloops; others read what people say.
+    # Servers that name their questions are Everloops; others read plain text.
     value: JsonValue = {"approved": approved, "note": note} if question.id else label
     return Answer(question.id, value, label)
 

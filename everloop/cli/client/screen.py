@@ -1,7 +1,7 @@
-"""What somebody sees who follows a task in a terminal: the answer as it comes, calls while they run.
+"""Terminal view of a task: the answer as it streams, calls while they run.
 
-The answer goes to stdout, all else to stderr. Where stdout is no terminal it gets the answer alone, once it
-is whole: a draft may be withdrawn.
+The answer goes to stdout, all else to stderr. If stdout is not a terminal, it gets only the complete
+answer: a draft may be withdrawn.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from everloop.runtime.printable import printable
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAMES_A_SECOND = 8
 MOST_RUNNING = 8
-"""Calls that are shown while they run; of more only how many."""
+"""Limit of running calls that are shown; further ones are counted."""
 
 LONGEST_ARGUMENT = 200
 
@@ -48,7 +48,7 @@ _KEY = tuple[str, ...]
 
 @dataclass
 class _Running:
-    """A call that runs."""
+    """A running call."""
 
     name: str
     since: float = field(default_factory=time.monotonic)
@@ -56,7 +56,7 @@ class _Running:
 
 
 class Screen:
-    """Shows what happens in a task. `shows_text`: the answer too, as it comes (False: for --json)."""
+    """View of a task. `shows_text`: includes the streaming answer (False: for --json)."""
 
     def __init__(self, *, shows_text: bool = True) -> None:
         self._aside = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -65,7 +65,7 @@ class Screen:
         self._text = _Paragraph(lambda: self._aside.width)
         self._draft = self._interim = ""
         self._is_interrupted = False
-        """Whether what writes the draft has been replaced by another process, which goes on with it."""
+        """Whether the writer of the draft has been replaced by another process, which continues it."""
         self._running: dict[_KEY, _Running] = {}
         self._doing = ""
         self._live: Live | None = None
@@ -75,12 +75,12 @@ class Screen:
         self._was_lost = False
 
     def show(self, event: Event) -> None:
-        """Show what happened, if it is for people."""
+        """Show an event, if it is meant for people."""
         if self._was_lost and not isinstance(event, Reconnecting):
             self._was_lost = False
             self.say("connected again", "yellow")
         if event.path and isinstance(event, TextDelta | Thought):
-            return  # the words of sub-agents are not those of the answer
+            return  # texts of sub-agents are not part of the answer
         shown: dict[type[Event], Callable[[Any], None]] = {
             TextDelta: self._write,
             Thought: self._thought,
@@ -96,7 +96,7 @@ class Screen:
             show(event)
 
     def say(self, line: str, style: str = "", *, indent: int = 0, breaks: bool = True) -> None:
-        """Write a line for people, above what is live; `breaks`: between words, where it is too long."""
+        """Write a line for people, above the live part; `breaks`: wrap long lines between words."""
         self._text.end()
         room = max(self._aside.width - indent, 1) if breaks and self._aside.is_terminal else sys.maxsize
         for part in line.split("\n"):
@@ -105,12 +105,12 @@ class Screen:
                 self._aside.print(styled(" " * indent), piece, sep="")
 
     def pause(self) -> None:
-        """Leave the terminal to somebody else, such as a prompt."""
+        """Leave the terminal to another user of it, such as a prompt."""
         self._text.end()
         self._stop_live()
 
     def end(self, result: Result, *, shows_text: bool = True, is_brief: bool = False) -> None:
-        """Show what came of it: the answer where it was not streamed, the state, what it took, and ids."""
+        """Show the result: the answer if it was not streamed, the state, the usage, and ids."""
         self.pause()
         if shows_text:
             self._show_answer(result)
@@ -143,7 +143,7 @@ class Screen:
     # The answer.
 
     def _write(self, event: TextDelta) -> None:
-        """Write on; a draft that was interrupted is written whole, below what happened meanwhile."""
+        """Append to the draft; an interrupted draft is repeated in full, below later lines."""
         text = event.text
         if event.starts_over:
             self._text.end()
@@ -161,7 +161,7 @@ class Screen:
         self._doing = "" if event.is_last else "thinking"
 
     def _status(self, event: StatusChanged) -> None:
-        """Show an interim message of the model, unless it was seen while it was written."""
+        """Show an interim message of the model, unless its draft was visible."""
         if event.state is TaskState.WORKING:
             if event.text:
                 if event.text.strip() not in {self._interim, self._draft.strip()}:
@@ -195,7 +195,7 @@ class Screen:
             self.say(f"{mark} {name} → {came}{took}", style, indent=indent)
         else:
             self.say(f"{mark} {cut(name, room - 2 - len(took))}{took}", style, indent=indent)
-            # Why it failed is worth more lines than what it came to.
+            # The reason of a failure gets more lines than a result.
             self.say(came if call.is_error else cut(came, room - 4), "dim", indent=indent + 4)
         self._go_live()
 
@@ -214,7 +214,7 @@ class Screen:
     def _other(self, event: OtherEvent) -> None:
         what = "the tool runs" if event.data.get("call_id") else "the model is asked"
         if event.kind == "retry" and not event.data.get("call_id") and not event.path:
-            return  # the status says so, and when
+            return  # the status reports it, and the time
         if event.kind == "retry":
             self.say(f"↻ {what} again: {one_line(str(event.data.get('reason')))}", "yellow")
         elif event.kind == "resumed" and event.data.get("attempt"):
@@ -226,7 +226,7 @@ class Screen:
             self._was_lost = True
             self.say("↻ the connection is lost; it is tried again", "yellow")
 
-    # What is live: the calls that run, or that something is done.
+    # Live part: the running calls, or an activity indicator.
 
     def _go_live(self) -> None:
         if not self._is_live or self._live:
@@ -236,7 +236,7 @@ class Screen:
             get_renderable=self._region,
             console=self._aside,
             transient=True,
-            auto_refresh=False,  # by a thread, which may draw between the two halves of what is printed here
+            auto_refresh=False,  # a thread would draw between the two halves of a print
             redirect_stdout=False,
             redirect_stderr=False,
         )
@@ -274,13 +274,13 @@ class Screen:
 
 
 class _Paragraph:
-    """Text as it streams, which breaks between words. `width` tells that of the terminal."""
+    """Streaming text that wraps between words. `width` returns the width of the terminal."""
 
     def __init__(self, width: Callable[[], int]) -> None:
         self._width = width
         self._column = 0
         self._word = ""
-        """Of the word that is being written, what stands there already."""
+        """The part of the current word that is already on the screen."""
 
     def write(self, text: str) -> None:
         for piece in re.findall(r"\n| |[^\n ]+", clean(text)):
@@ -302,7 +302,7 @@ class _Paragraph:
 
     def _grow(self, piece: str) -> None:
         if self._column + cell_len(piece) > self._width() and self._column > (begun := cell_len(self._word)):
-            # The word goes to the next line, also what was there of it.
+            # Move the word to the next line, its visible part included.
             sys.stdout.write(f"\x1b[{begun}D\x1b[K" if begun else "")
             piece = self._word + piece
             self._break()
@@ -312,7 +312,7 @@ class _Paragraph:
     def _put(self, text: str) -> None:
         sys.stdout.write(text)
         self._column += cell_len(text)
-        if self._column > self._width():  # the terminal has broken it
+        if self._column > self._width():  # the terminal has wrapped it
             self._column = self._column % self._width() or self._width()
 
     def _break(self) -> None:
@@ -338,12 +338,12 @@ _CONTROLS = {
 
 
 def clean(text: str) -> str:
-    """Return a text that has lines, and cannot steer the terminal."""
+    """Return a multi-line text without terminal control characters."""
     return text.replace("\r\n", "\n").translate(_CONTROLS)
 
 
 def described(artifact: Artifact) -> str:
-    """Return what an artifact is, on one line."""
+    """Return a description of an artifact, on one line."""
     name = artifact.name or artifact.id
     parts = [part for part in artifact.parts if part.filename or part.raw is not None or part.url]
     sizes = ("" if part.raw is None else amount(len(part.raw)) for part in parts)
@@ -354,7 +354,7 @@ def described(artifact: Artifact) -> str:
 
 
 def usage_line(result: Result) -> str:
-    """Return what a task has used, on one line."""
+    """Return the usage of a task, on one line."""
     usage = result.usage
     if not usage:
         return ""
@@ -366,7 +366,7 @@ def usage_line(result: Result) -> str:
 
 
 def _call(name: str, arguments: object) -> str:
-    if arguments is None:  # who begins to watch while a call runs has not seen them
+    if arguments is None:  # a client that begins to watch during a call lacks them
         return one_line(name)
     if isinstance(arguments, dict):
         given = ", ".join(
@@ -379,5 +379,5 @@ def _call(name: str, arguments: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, which cannot steer the terminal."""
+    """Return a text on one line, without terminal control characters."""
     return printable(" ".join(text.split()))

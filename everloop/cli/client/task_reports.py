@@ -1,4 +1,4 @@
-"""What `everloop tasks show` prints of a task."""
+"""Output of `everloop tasks show`."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ LONGEST = 200
 
 
 def print_task(task: "Result", usage: "UsageReport | None", profile: str) -> None:
-    """Print a task as it stands."""
+    """Print the current state of a task."""
     print_fields(
         {
             "task": task.id,
@@ -60,7 +60,7 @@ def _section(title: str) -> None:
 
 
 def _print_text(text: str) -> None:
-    """Print a text; on a terminal without what could steer it."""
+    """Print a text; on a terminal without control characters."""
     print_line(clean(text) if sys.stdout.isatty() else text)
 
 
@@ -75,7 +75,7 @@ def _model_row(used: "ModelUsage") -> tuple[str, ...]:
 
 
 def print_transcript(messages: "Sequence[TranscriptMessage]") -> None:
-    """Print what was said, as the model saw it."""
+    """Print the transcript, as the model saw it."""
     for message in messages:
         print_line(
             printable(f"{message.role} {message.name}".rstrip() + f"  {local_time(message.at)}".rstrip())
@@ -89,7 +89,7 @@ def print_transcript(messages: "Sequence[TranscriptMessage]") -> None:
 
 
 def _said(text: str, result: str, extra: "dict[str, JsonValue]") -> str:
-    """Return what a message of a transcript says; those of the user are A2A's."""
+    """Return the text of a message of a transcript; messages of the user are A2A's."""
     if isinstance(message := extra.get("message"), dict):
         parts = cast("Sequence[dict[str, JsonValue]]", message.get("parts") or [])
         return "\n".join(str(part.get("text") or part.get("filename") or json.dumps(part)) for part in parts)

@@ -1,4 +1,4 @@
-"""`everloop tasks`: see what became of tasks, answer them, and take them up again."""
+"""`everloop tasks`: inspect tasks, answer them, and resume them."""
 
 import asyncio
 import json
@@ -204,7 +204,7 @@ def _value(value: str, data: str) -> "JsonValue":
 def _give(  # noqa: PLR0913 -- all have names
     task: str, said: "JsonValue", question: str, profile: str, *, detach: bool, as_json: bool
 ) -> None:
-    """Give an answer, and follow what comes of it."""
+    """Send an answer, and follow the task."""
 
     def begin(client: "Client") -> "AsyncGenerator[Event] | Awaitable[Result]":
         if detach:
@@ -262,9 +262,9 @@ def approve(  # noqa: PLR0913 -- each is an option
 
 
 async def _seen(client: "Client", task: str, said: "JsonValue") -> "tuple[JsonValue, str]":
-    """Return an answer to the oldest question, and its id; at a terminal a yes or no is asked for again.
+    """Return an answer to the oldest question, and its id; at a terminal a yes or no is confirmed.
 
-    Since somebody read what the task asks, it may ask something else.
+    The task may ask another question by now than the one that the user read.
     """
     from everloop.cli.client.prompts import is_interactive
     from everloop.cli.client.questions import OWNER
@@ -279,10 +279,10 @@ async def _seen(client: "Client", task: str, said: "JsonValue") -> "tuple[JsonVa
 
 
 async def _ask_here(question: "Question") -> "Answer":
-    """Show a question, and return what somebody says to it.
+    """Show a question, and return the answer of the user.
 
     Raises:
-        CommandError: nothing.
+        CommandError: there was no answer.
     """
     from everloop.cli.client.prompts import LeftError, PressedError
     from everloop.cli.client.questions import ask_question, show_question
@@ -299,10 +299,10 @@ async def _ask_here(question: "Question") -> "Answer":
 async def _decide(
     gateway: Gateway, task: str, question: str, verdict: "dict[str, JsonValue]", *, is_sure: bool
 ) -> "Decision | None":
-    """Answer in the owner's place, if it is for the caller's scopes; return what was said, None if it is not.
+    """Answer in the owner's place, if the caller's scopes permit; return the answer, None if they do not.
 
     Raises:
-        CommandError: the task is somebody else's, and asks the caller nothing.
+        CommandError: the task has another owner, and no question for the caller.
     """
     from everloop.cli.client.prompts import is_interactive
     from everloop.client import ExtensionMissingError, ForbiddenError, NotFoundError, Question

@@ -1,4 +1,4 @@
-"""A task, followed in the terminal until nothing is left to do: shown, answered, detached from, canceled."""
+"""A task, followed in the terminal to its end: shown, answered, detached from, canceled."""
 
 import asyncio
 import signal
@@ -51,15 +51,15 @@ async def follow(  # noqa: PLR0913 -- all have names
     on_task: Callable[[str], None] = lambda _: None,
     is_brief: bool = False,
 ) -> Result:
-    """Follow a task in the terminal to its end, save what it made, and return it.
+    """Follow a task in the terminal to its end, save its artifacts, and return it.
 
-    `as_json`: nobody is asked, and nothing but notices is shown. `folder` is where artifacts go, None: ask.
-    `on_task` is told the id of the task, also if that is left; `is_brief`: do not show ids at
-    the end.
+    `as_json`: ask no questions and show only notices. `folder` is where artifacts go, None: ask.
+    `on_task` receives the id of the task, also if the user detaches; `is_brief`: do not show ids at the
+    end.
 
     Raises:
         CommandError: Ctrl-C; the task goes on, and the message says how to come back.
-        ClientError: the server refuses, or could not be reached for too long.
+        ClientError: the server rejects the request, or was unreachable for too long.
     """
     screen = Screen(shows_text=not as_json)
     turn = Turn(client, screen, profile=profile, asks=not as_json, task_id=task_id)
@@ -74,10 +74,10 @@ async def follow(  # noqa: PLR0913 -- all have names
 
 
 class Turn:
-    """A task from a message to its end, or to where it waits for what nobody here can say.
+    """A task from a message to its end, or to a question that cannot be answered here.
 
-    `asks`: questions are asked at the terminal. `profile` is what the command line says of the gateway, for
-    commands that are proposed.
+    `asks`: questions are asked at the terminal. `profile` is the profile of the command line, for
+    proposed commands.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Turn:
         self.task_id = task_id
 
     async def follow(self, events: AsyncGenerator[Event]) -> Result:
-        """Show events and ask what the task asks; return what came of it.
+        """Show events and ask the questions of the task; return the result.
 
         Raises:
             CommandError: Ctrl-C; the task goes on, and the message says how to come back.
-            ClientError: the server refuses, or could not be reached for too long.
+            ClientError: the server rejects the request, or was unreachable for too long.
         """
         presses = _Presses()
         try:
@@ -153,10 +153,10 @@ class Turn:
                 events = self._client.watch(result.id)
 
     async def _refusing(self, refusal: InvalidError, *, is_first: bool) -> Result:
-        """Return the task that an answer does not fit, or that has gone on meanwhile.
+        """Return the task that rejected an answer, or that has gone on meanwhile.
 
         Raises:
-            InvalidError: there is no task: the message was refused.
+            InvalidError: there is no task: the message was rejected.
             CommandError: it had ended before.
         """
         if not self.task_id:
@@ -174,15 +174,15 @@ class Turn:
                 self._screen.show(event)
                 if isinstance(event, Done):
                     return event.result
-                if isinstance(event, Question):  # who watches a task gets no end of its turn
+                if isinstance(event, Question):  # a watching client gets no end of the turn
                     return await self._client.task(self.task_id)
         raise AssertionError("the last event is Done")
 
     async def _answer(self, result: Result) -> Answer | None:
-        """Return what somebody says to the first question; None if the task has gone on meanwhile.
+        """Return the answer to the first question; None if the task has gone on meanwhile.
 
         Raises:
-            LeftError: nobody answers it here.
+            LeftError: the question stays unanswered here.
         """
         question = next((one for one in result.questions if one.approvers == OWNER), None)
         self._screen.pause()
@@ -196,7 +196,7 @@ class Turn:
         return await ask_while_open(self._client, result.id, question, self._screen.say)
 
     async def _wait_for_others(self, result: Result) -> None:
-        """Let somebody answer who is not the owner: the caller, who may have that scope, too, or another."""
+        """Wait for an answer by a user other than the owner; the caller may have the scope for it, too."""
         question = result.questions[0]
         if not (self._asks and await self._may_decide(question)):
             show_question(question, self._screen.say)
@@ -218,7 +218,7 @@ class Turn:
 
 
 async def ask_while_open(client: Client, task_id: str, question: Question, say: Say) -> Answer | None:
-    """Show a question, and return what somebody says to it; None if it is answered, or changed, meanwhile.
+    """Show a question, and return its answer; None if it is answered, or changed, meanwhile.
 
     Raises:
         LeftError: not now.
@@ -242,7 +242,7 @@ async def ask_while_open(client: Client, task_id: str, question: Question, say: 
 
 
 async def _in_order(client: Client, task_id: str, question: Question) -> Question:
-    """Return a question whose form has its fields in the order of its author: A2A's data have none."""
+    """Return a question with the fields of its form in the author's order: A2A's data have none."""
     with suppress(ClientError):
         if question.kind == "data":
             async with aclosing(client.questions()) as waiting:
@@ -253,7 +253,7 @@ async def _in_order(client: Client, task_id: str, question: Question) -> Questio
 
 
 async def _closed(client: Client, task_id: str, question: Question) -> None:
-    """Wait until a question is open no more as it was; for ever if that cannot be found out."""
+    """Wait until a question is answered or changed; for ever if that is unknown."""
     with suppress(ClientError):
         async with aclosing(client.watch(task_id)) as events:
             async for event in events:
@@ -266,12 +266,12 @@ async def _closed(client: Client, task_id: str, question: Question) -> None:
 
 
 def _is_open(question: Question, task: Result) -> bool:
-    """Whether a task asks this very question: a name, or none, could stand for another one by now."""
+    """Return whether a task asks this same question: its name may denote another by now."""
     return any(replace(one, at=question.at) == question for one in task.questions)
 
 
 class _Presses:
-    """Counts how often somebody presses Ctrl-C, which interrupts what is awaited the first time."""
+    """Counter of Ctrl-C, which interrupts the awaited work the first time."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -287,7 +287,7 @@ class _Presses:
             self._work.cancel()
 
     async def interruptible(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the work returns.
+        """Return the result of the work.
 
         Raises:
             KeyboardInterrupt: Ctrl-C.
@@ -300,7 +300,7 @@ class _Presses:
             raise KeyboardInterrupt from None
 
     async def again(self, seconds: float) -> bool:
-        """Whether it is pressed once more in time."""
+        """Return whether Ctrl-C is pressed once more within this time."""
         try:
             async with asyncio.timeout(seconds):
                 await self._again.wait()
@@ -309,5 +309,5 @@ class _Presses:
         return True
 
     def close(self) -> None:
-        """Let Ctrl-C end the process as ever."""
+        """Restore the default effect of Ctrl-C, the end of the process."""
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)

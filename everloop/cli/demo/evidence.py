@@ -1,4 +1,4 @@
-"""What proves that no tool ran twice (events, and a ledger that tools write), and when to kill the worker."""
+"""Evidence that each tool ran once (events, and a ledger that tools write), and the moment of the kill."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ RESULTS_BEFORE = 3
 
 
 def completed(event: Event) -> Result:
-    """Return what the last event of a task tells; raise a DemoError unless it completed with an answer."""
+    """Return the result of the last event of a task; raise a DemoError unless it completed with an answer."""
     assert isinstance(event, Done)  # noqa: S101 -- no stream ends with another one
     result = event.result
     if result.state is not TaskState.COMPLETED or not result.text:
@@ -34,10 +34,10 @@ def completed(event: Event) -> Result:
 
 
 class Midway:
-    """Finds the moment in which a kill meets the model at work, and no tool.
+    """Detector of a moment in which the model works, and no tool.
 
-    That is when, after `RESULTS_BEFORE` tool results, text or a thought arrives while no call is open. A
-    model that calls tools without a word is met at the beginning of its next call instead.
+    That is when, after `RESULTS_BEFORE` tool results, text or a thought arrives while no call is open.
+    For a model that calls tools without text it is the start of its next call.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Midway:
         self._is_silent = False
 
     def is_reached_by(self, event: Event) -> bool:
-        """Whether this event is the moment; every event has to be shown, in order."""
+        """Return whether this event is the moment; every event has to be passed, in order."""
         match event:
             case ToolCallStarted():
                 self._is_silent = self._is_silent or self._is_between_tools
@@ -80,7 +80,7 @@ def written_by(task_id: str, ledger: Path) -> list[str]:
     return [line.call_id for line in lines if line.task_id == task_id]
 
 
-# The count: what a task asked for, and what was done, by records that know nothing of each other.
+# The count: requested and executed calls, by independent records.
 
 NOTE = "note"
 HEADINGS = ("tool", "asked for", "different ids", "attempts", "starts", "lines")
@@ -91,10 +91,10 @@ starts: from the events that workers published; lines: from the ledger, where ea
 
 @dataclass(frozen=True)
 class Count:
-    """What three records say of a task's tool calls.
+    """Three records of the tool calls of a task.
 
-    `starts` is how often workers said that they begin each call, by call id; `lines` holds the call id of
-    every line of the ledger.
+    `starts` counts the starts that workers report, by call id; `lines` holds the call id of every line
+    of the ledger.
     """
 
     record: Record
@@ -118,7 +118,7 @@ class Count:
             raise DemoError("the kill interrupted no model call, so it proves nothing; run it again")
 
     def _wrong_lines(self) -> dict[str, list[str]]:
-        """A note that was confirmed left one line, one that was refused left none."""
+        """Return the unexpected lines: a confirmed note leaves one, a rejected note none."""
         notes = {
             call.call_id for call in self.record.tool_calls if call.name == NOTE and call.outcome == "ok"
         }
@@ -130,7 +130,7 @@ class Count:
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """A line of a table for each tool, and their sum."""
+        """Rows of a table: one for each tool, and their sum."""
         calls = self.record.tool_calls
         names = dict.fromkeys(call.name for call in calls)
         rows = [self._row(name, [call for call in calls if call.name == name]) for name in names]
@@ -151,7 +151,7 @@ class Count:
 
     @property
     def workers(self) -> Counter[str]:
-        """How many of the tool calls each worker process ended."""
+        """Number of tool calls that each worker process ended."""
         return Counter(call.worker for call in self.record.tool_calls)
 
 

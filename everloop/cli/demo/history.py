@@ -1,4 +1,4 @@
-"""What Temporal's history says of a task: the record that no event stream can embellish."""
+"""Temporal's history of a task: the authoritative record of its calls."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from everloop.workflows.contract.ports import ModelPort, ToolPort
 
 
 class DemoError(Exception):
-    """The demo did not show what it should; the message is for the person who watches."""
+    """The demo did not show the expected result; the message is for the user."""
 
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """A tool call as history holds it.
+    """A tool call in history.
 
-    `attempts` counts how often it was handed to a worker; `worker` is the process that reported its end.
+    `attempts` counts its starts by workers; `worker` is the process that reported its end.
     """
 
     call_id: str
@@ -40,7 +40,7 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class Record:
-    """All tool calls of a task, and of each model call how often it was handed to a worker."""
+    """All tool calls of a task, and the number of attempts of each model call."""
 
     tool_calls: tuple[RecordedCall, ...]
     model_attempts: tuple[int, ...]
@@ -54,7 +54,7 @@ class _Activity:
 
 
 async def fetch_record(temporal_address: str, task_id: str) -> Record:
-    """Return what the history of a task holds of its calls, each with its one outcome.
+    """Return the calls in the history of a task, each with its one outcome.
 
     Raises:
         DemoError: Temporal did not answer, or a call in the history has no outcome.
@@ -85,7 +85,7 @@ async def read_record(events: Iterable[HistoryEvent], converter: DataConverter) 
 
 
 def _activities(events: list[HistoryEvent]) -> list[_Activity]:
-    """Put the three events of each activity together; Temporal writes the start only with the end."""
+    """Group the three events of each activity; Temporal writes the start only with the end."""
     scheduled = {
         event.event_id: event.activity_task_scheduled_event_attributes
         for event in events

@@ -1,4 +1,4 @@
-"""Show what Everloop does: two scenes on a stack of their own, in a fresh directory."""
+"""Demonstrate Everloop: two scenes on a separate stack, in a fresh directory."""
 
 import asyncio
 import shlex
@@ -23,7 +23,7 @@ TIME_LIMIT = 60.0
 TIME_LIMIT_WITH_A_REAL_MODEL = 600.0
 
 ROOT = Path(__file__).parents[3]
-"""What holds the package: the repository, or where it is installed."""
+"""Parent directory of the package: the repository, or the installation."""
 
 ENVIRONMENT = {
     "EVERLOOP_AGENTS": "everloop.examples.demo:agent",
@@ -38,7 +38,7 @@ and the key of its provider (OPENAI_API_KEY for OpenAI; EVERLOOP_MODEL=ollama/qw
 again."""
 
 
-# Of directories that are called so in a clone, where it is installed, and in images.
+# Directories of these names in a clone, in an installation, and in images.
 QUESTION = (
     'Look at the directory `everloop/workflows/contract`, search it for "TaskState", and count its lines.'
 )
@@ -50,7 +50,7 @@ SURVEY = (
 
 
 class Watcher:
-    """What somebody sees who watches: tasks as `everloop send` shows them, and what is done to them."""
+    """Output of the demo: tasks as `everloop send` shows them, and interventions."""
 
     def __init__(self) -> None:
         self._screen = Screen()
@@ -59,14 +59,14 @@ class Watcher:
         self._screen.say(f"\n━━ {text}", "bold")
 
     def supervisor(self, line: str) -> None:
-        with suppress(OSError):  # a console that went away must not keep processes alive
+        with suppress(OSError):  # a closed console must not keep processes alive
             self._screen.say(f"   [supervisor] {line}", "dim")
 
     def alarm(self, text: str) -> None:
         self._screen.say(f"\n✗✗ {text}\n", "bold red")
 
     async def task(self, title: str, question: str, client: Client) -> AsyncGenerator[Event]:
-        """Ask a question, and show what happens until the task has ended, event by event.
+        """Send a question, and show the events until the task has ended.
 
         Raises:
             DemoError: it did not complete.
@@ -86,7 +86,7 @@ class Watcher:
 
 @dataclass(frozen=True)
 class Scene:
-    """What the scenes of the demo play on."""
+    """Stack and output of the scenes."""
 
     stack: LocalStack
     supervisor: Supervisor
@@ -134,7 +134,7 @@ async def survive_a_killed_worker(scene: Scene) -> str:
 
 
 async def _kill_the_worker(scene: Scene) -> asyncio.Task[None]:
-    """End the worker without warning; return the wait for the next one."""
+    """Kill the worker; return the wait for the next one."""
     pid = scene.supervisor.pid("worker")
     scene.watcher.alarm(f"SIGKILL to the worker (process {pid}) while it reads the model's reply")
     await scene.supervisor.kill("worker")
@@ -161,10 +161,10 @@ def _print_account(count: Count) -> None:
 
 
 async def play(directory: Path) -> None:
-    """Play both scenes in an absolute directory, and stop all again.
+    """Play both scenes in an absolute directory, and stop all processes.
 
     Raises:
-        DemoError: it did not show what it should.
+        DemoError: the demo did not show the expected result.
         LocalStackError: a stack cannot run here, or not now.
     """
     settings = load_settings().on_free_ports()

@@ -1,1 +1,1 @@
-"""`everloop doctor`: what keeps an Everloop from working, and what to do."""
+"""`everloop doctor`: find problems of an installation, and propose fixes."""

@@ -39,7 +39,7 @@ def doctor(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
     origin, chosen = choose_profile(profile)
     gateway = Gateway(chosen, origin)
     noted = use_local_stack(tells=False)
-    # Whether the servers behind the gateway are to be looked at from here.
+    # Whether to check the servers behind the gateway from here.
     is_served_here = are_servers_named() or (urlsplit(chosen.url).hostname or "") in HERE
     with reported():
         findings = asyncio.run(_examine(gateway, noted, is_served_here=is_served_here))
@@ -79,7 +79,7 @@ async def _examine(gateway: Gateway, noted: Collection[str], *, is_served_here: 
 
 
 def _print(finding: "Finding") -> None:
-    """Print a finding; where the terminal is too narrow, what it says goes on below."""
+    """Print a finding; on a narrow terminal its text continues below."""
     mark, style = MARKS[finding.state]
     if not sys.stdout.isatty():
         print_line(f"{finding.state:<8} {finding.name:<18} {finding.says}")

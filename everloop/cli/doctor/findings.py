@@ -1,4 +1,4 @@
-"""What a check finds."""
+"""Findings of checks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,9 +17,9 @@ TIMEOUT = 10.0
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, how it is, and what is wrong with it and to be done, or what is right.
+    """Result of a check: its subject, its status, and the problem with its fix, or a confirmation.
 
-    A note is neither: it was not looked at, or need not be right.
+    A note has neither: the subject was not checked, or need not be right.
     """
 
     name: str
@@ -28,22 +28,22 @@ class Finding:
 
 
 def ok(name: str, says: str) -> Finding:
-    """Return that all is well."""
+    """Return the finding of a passed check."""
     return Finding(name, "ok", says)
 
 
 def problem(name: str, says: str) -> Finding:
-    """Return what is wrong, and what to do."""
+    """Return a finding with a problem and its fix."""
     return Finding(name, "problem", says)
 
 
 def note(name: str, says: str) -> Finding:
-    """Return what is to be known."""
+    """Return a finding with information only."""
     return Finding(name, "note", says)
 
 
 async def looked(name: str, look: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
-    """Return what a check finds; of one that fails, or takes too long, that: a doctor is called for it."""
+    """Return the findings of a check; a failure or timeout of the check is a finding, too."""
     try:
         async with asyncio.timeout(TIMEOUT):
             return await look()
@@ -51,5 +51,5 @@ async def looked(name: str, look: Callable[[], Awaitable[list[Finding]]]) -> lis
         return [problem(name, f"no answer in {TIMEOUT:.0f} s; look at its log and at the network")]
     except ValidationError as error:
         return [problem(name, f"wrong setting: {explain(error)}")]
-    except Exception as error:  # noqa: BLE001 -- whatever is wrong is what it finds
+    except Exception as error:  # noqa: BLE001 -- any error is a finding
         return [problem(name, " ".join(str(error).split()) or type(error).__name__)]

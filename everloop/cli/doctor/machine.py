@@ -1,4 +1,4 @@
-"""Checks of this machine, of the model, and of the gateway that commands ask."""
+"""Checks of this machine, of the model, and of the gateway of commands."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ _TIMEOUT = 5.0
 
 
 async def look_at_versions() -> list[Finding]:
-    """Look at what is installed."""
+    """Check the installed versions."""
     libraries = ", ".join(f"{name} {_version(name)}" for name in LIBRARIES)
     found = [ok("versions", f"everloop {__version__}, Python {platform.python_version()}, {libraries}")]
     try:
@@ -52,7 +52,7 @@ def _version(name: str) -> str:
 
 
 async def look_at_settings(noted: Collection[str] = ()) -> list[Finding]:
-    """Look for variables that are meant to be settings, and are none; those `noted` come from `.env`."""
+    """Check for variables that look like settings but are unknown; `noted` ones come from `.env`."""
     names = {name for name in os.environ if name.startswith("EVERLOOP_")}
     wrong = [problem("settings", each) for each in unknown_settings(names)]
     try:
@@ -66,7 +66,7 @@ async def look_at_settings(noted: Collection[str] = ()) -> list[Finding]:
 
 
 async def look_at_model() -> list[Finding]:
-    """Look whether the default model can be asked, without asking it."""
+    """Check that the default model is usable, without calling it."""
     settings = ModelsSettings()
     try:
         catalogue = Catalogue.load(settings.file, settings.model, os.environ)
@@ -89,7 +89,7 @@ async def look_at_model() -> list[Finding]:
 
 
 async def _why_unusable(provider: Provider) -> str:
-    """Return why a provider cannot be asked, as far as its list of models tells: that costs nothing."""
+    """Return why a provider is unusable, as far as its list of models shows: that is free of charge."""
     if not provider.base_url:
         return ""
     try:
@@ -110,7 +110,7 @@ def _host(url: str) -> str:
 
 
 async def look_at_ports() -> list[Finding]:
-    """Look whether a gateway could listen where its settings say, or does."""
+    """Check that a gateway could listen on its configured address, or does."""
     host = os.environ.get("EVERLOOP_HOST") or LOOPBACK
     given = os.environ.get("EVERLOOP_PORT") or str(DEFAULT_PORT)
     if not given.isdecimal():
@@ -140,7 +140,7 @@ async def look_at_ports() -> list[Finding]:
 
 
 async def look_at_gateway(gateway: Gateway) -> list[Finding]:
-    """Look at the gateway that commands ask: its servers, its agents, whether it knows the caller."""
+    """Check the gateway of commands: its servers, its agents, and the caller's credentials."""
     where = f"{gateway.profile.url} ({gateway.origin})"
     try:
         async with gateway.client() as client:
@@ -160,14 +160,14 @@ async def look_at_gateway(gateway: Gateway) -> list[Finding]:
 
 
 async def _look_behind(base: str, ca: Path | None) -> list[Finding]:
-    """Look at what the gateway says of its own servers, and at its clock."""
+    """Check the servers that the gateway reports, and its clock."""
     try:
         verify = await asyncio.to_thread(httpx.create_ssl_context, verify=str(ca)) if ca else True
         async with HttpClient(timeout=_TIMEOUT, verify=verify) as http:
             answer = await http.get(f"{base}/readyz")
         checks: dict[str, str] = answer.json().get("checks", {})
     except (httpx.HTTPError, ValueError, AttributeError, OSError):
-        return []  # it is no Everloop, or a proxy keeps that to itself
+        return []  # another server, or a proxy hides the route
     bad = {name: said for name, said in checks.items() if said != "ok"}
     found = [
         problem("gateway", f"its {name} fails: {said}; look at it, and at the gateway's log")

@@ -21,13 +21,13 @@ from everloop.workers.settings import WorkerSettings
 from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
 
 MOST_SKEW = 2.0
-"""Seconds by which clocks may differ: times that people read, and the ends of tokens, come from several."""
+"""Greatest difference of clocks in seconds: displayed times, and expiries of tokens, come from several."""
 
 _RPC_TIMEOUT = timedelta(seconds=5)
 
 
 async def look_at_temporal() -> list[Finding]:
-    """Look at the server, the namespace, its search attributes, and who works there."""
+    """Check the server, the namespace, its search attributes, and the workers."""
     began = time.monotonic()
     client = await connect_temporal()
     system = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_RPC_TIMEOUT)
@@ -73,7 +73,7 @@ async def _look_at_workers(client: Client) -> Finding:
 
 
 async def look_at_stores() -> list[Finding]:
-    """Look at Redis, at its clock, and at the blobs, of which Redis says which are in use."""
+    """Check Redis, its clock, and the blob store in use according to Redis."""
     url, settings = StoreSettings().redis_url, BlobSettings()
     async with connect_redis(url) as redis:
         warnings = await check_redis(redis)
@@ -91,7 +91,7 @@ async def _look_at_clock(redis: Redis) -> Finding:
 
 
 def clock_finding(whose: str, theirs: float) -> Finding:
-    """Return how far this machine's clock is from another one, which showed `theirs`."""
+    """Return the difference of this machine's clock from another one, which showed `theirs`."""
     apart = datetime.now(UTC).timestamp() - theirs
     if abs(apart) <= MOST_SKEW:
         return ok("clocks", f"this machine and {whose} agree within {max(abs(apart), 0.1):.1f} s")
@@ -105,12 +105,12 @@ def clock_finding(whose: str, theirs: float) -> Finding:
 
 async def _look_at_blobs(redis: Redis, settings: BlobSettings) -> Finding:
     if await redis.get(STORE_ID_KEY) is None:
-        # To look would be to make one, and perhaps in the wrong place.
+        # A check would create one, perhaps in the wrong place.
         return note("blobs", "none yet; the first worker or gateway makes the store that its settings name")
     try:
         async with opened_blobs(settings, redis) as blobs:
             return ok("blobs", f"{blobs.location} takes blobs and gives them back")
-    except Exception as error:  # noqa: BLE001 -- whatever is wrong with it, the rest was looked at
+    except Exception as error:  # noqa: BLE001 -- its error must not hide the other findings
         return problem("blobs", str(error))
 
 

@@ -1,4 +1,4 @@
-"""`everloop housekeeping` and `everloop reindex`: remove what nobody needs, bring back what Redis lost."""
+"""`everloop housekeeping` and `everloop reindex`: remove expired data, restore views that Redis lost."""
 
 import asyncio
 import sys
@@ -31,7 +31,7 @@ T = TypeVar("T")
 TIME = "%Y-%m-%d %H:%M:%S %Z"
 
 NOTICE = 5.0
-"""Seconds after which a run says what it waits for."""
+"""Seconds after which a run reports the reason of its wait."""
 
 NAMES = {
     "views": "expired views",
@@ -42,7 +42,7 @@ NAMES = {
     "payloads": "payloads of workflows that are gone",
     "retentions": "deletions of what was kept for a time",
 }
-"""What kinds of housekeeping are called in tables."""
+"""Names of the kinds of housekeeping in tables."""
 
 commands = typer.Typer()
 app = typer.Typer(
@@ -95,10 +95,10 @@ def status(*, as_json: AsJson = False) -> None:
 
 
 def _asked(ask: "Callable[[HousekeepingRuns], Awaitable[T]]") -> T:
-    """Connect to Temporal, and return what it answers.
+    """Connect to Temporal, and return its answer.
 
     Raises:
-        CommandError: it cannot, or not in time.
+        CommandError: Temporal does not answer, or not in time.
     """
     from everloop.cli.housekeeping.runs import HousekeepingError, connected_runs
 

@@ -26,17 +26,17 @@ from everloop.workflows.contract.housekeeping import (
 )
 
 ANSWER_TIMEOUT = timedelta(seconds=10)
-"""How long Temporal may take to answer."""
+"""Timeout of requests to Temporal."""
 
 RUN_TIMEOUT = LONGEST_RUN
-"""How long a run may take."""
+"""Timeout of a run."""
 
 LAST_RUNS = 5
-"""How many of the last runs are shown."""
+"""Limit of listed runs."""
 
 
 class HousekeepingError(Exception):
-    """It cannot be done; the message is one line and says what to do."""
+    """The housekeeping failed; the message is one line with the fix."""
 
     @classmethod
     def of_silence(cls) -> Self:
@@ -48,7 +48,7 @@ class HousekeepingError(Exception):
 
 @dataclass(frozen=True)
 class ScheduledRun:
-    """A run that the schedule has started; `result` is None while it goes on, and if it came to none."""
+    """A run that the schedule has started; `result` is None while it runs, and if it has none."""
 
     started: datetime
     workflow_id: str
@@ -58,7 +58,7 @@ class ScheduledRun:
 
 @dataclass(frozen=True)
 class ScheduleStatus:
-    """How the schedule stands; no `next_run`: none is due, because it is paused."""
+    """State of the schedule; without `next_run` it is paused."""
 
     schedule_id: str
     is_paused: bool
@@ -68,14 +68,14 @@ class ScheduleStatus:
 
 
 class HousekeepingRuns:
-    """Starts runs, and looks at those that the schedule starts."""
+    """Start runs, and inspect those of the schedule."""
 
     def __init__(self, client: Client, task_queue: str) -> None:
         self._client = client
         self.task_queue = task_queue
 
     async def run(self, *, dry_run: bool) -> HousekeepingResult:
-        """Do a whole run and return what it did.
+        """Execute a complete run and return its result.
 
         Raises:
             HousekeepingError: Temporal does not answer, or the run does not end in time.
@@ -105,10 +105,10 @@ class HousekeepingRuns:
             raise _refusal(error) from error
 
     async def status(self) -> ScheduleStatus:
-        """Return how the schedule stands, and its last runs, the newest first.
+        """Return the state of the schedule, and its last runs, the newest first.
 
         Raises:
-            HousekeepingError: there is no schedule, or Temporal does not answer.
+            HousekeepingError: the schedule does not exist, or Temporal does not answer.
         """
         schedule_id = housekeeping_schedule_id(self.task_queue)
         try:
@@ -149,11 +149,11 @@ class HousekeepingRuns:
 
 
 async def connected_runs() -> HousekeepingRuns:
-    """Connect to the Temporal, and look at the queue, that the environment names.
+    """Connect to the Temporal server and queue that the environment names.
 
     Raises:
         HousekeepingError: Temporal does not answer.
-        TemporalUnreachableError: nobody is there, or the settings of the connection cannot be used.
+        TemporalUnreachableError: the server is unreachable, or the connection settings are invalid.
         EncryptionError: the keys cannot be used.
     """
     queue = QueueSettings().task_queue

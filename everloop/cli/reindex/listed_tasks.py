@@ -1,4 +1,4 @@
-"""Which tasks clients can list, by Temporal's visibility."""
+"""Tasks that clients can list, by Temporal's visibility."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ _RPC_TIMEOUT = timedelta(seconds=30)
 
 @dataclass(frozen=True)
 class Chosen:
-    """Tasks of an agent and an owner ("": of all) that have not ended, or have ended since.
+    """Selection of tasks by agent and owner ("": all), running or ended since.
 
-    Only those whose workflows wait on `task_queue`: another Everloop of the namespace shows its own.
+    Only workflows on `task_queue` are selected: another Everloop of the namespace shows its own.
     """
 
     task_queue: str
@@ -34,7 +34,7 @@ class Chosen:
 
     @property
     def query(self) -> str:
-        """What is asked of visibility."""
+        """Visibility query."""
         conditions = [
             f"WorkflowType = '{WORKFLOW_TYPE}'",
             f"TaskQueue = {quoted(self.task_queue)}",
@@ -48,14 +48,14 @@ class Chosen:
 
 @dataclass(frozen=True)
 class FoundTask:
-    """A task, and whether a run of it goes on; an older run of it may have ended."""
+    """A task, and whether a run of it is open; an older run of it may have ended."""
 
     task_id: str
     is_running: bool
 
 
 async def listed_tasks(client: Client, chosen: Chosen) -> AsyncGenerator[list[FoundTask]]:
-    """Yield pages of these tasks, each task once. Those of sub-agents are left out: no client sees them.
+    """Yield pages of these tasks, each task once. Sub-agents' tasks are left out: clients cannot see them.
 
     Raises:
         RPCError: Temporal does not answer.

@@ -1,15 +1,15 @@
-"""How far a rebuild has come."""
+"""Progress of a rebuild."""
 
 import shutil
 import time
 from typing import TextIO
 
 PAUSE = 5.0
-"""Seconds between two lines."""
+"""Seconds between progress lines."""
 
 
 class Progress:
-    """Counts tasks, and says every few seconds how many there are; on a terminal the line is overwritten."""
+    """Counter of tasks that prints progress every few seconds; on a terminal the line is overwritten."""
 
     def __init__(self, screen: TextIO) -> None:
         self._screen = screen
@@ -21,7 +21,7 @@ class Progress:
 
     @property
     def result(self) -> dict[str, object]:
-        """What came of it, as data."""
+        """Result as data."""
         return {
             "restored": self._restored,
             "left_out": self._left_out,
@@ -48,12 +48,12 @@ class Progress:
         self._show()
 
     def not_restored(self, task_id: str, reason: str) -> None:
-        """Count a task of which Redis shows nothing, or too little."""
+        """Count a task that Redis shows incompletely, or not at all."""
         self.failed[task_id] = reason
         self._show()
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the progress line."""
         if self._is_terminal:
             self._screen.write("\n")
 
@@ -62,6 +62,6 @@ class Progress:
         if now - self._shown < (PAUSE / 10 if self._is_terminal else PAUSE):
             return
         self._shown = now
-        width = shutil.get_terminal_size().columns - 1  # a line that is broken cannot be overwritten
+        width = shutil.get_terminal_size().columns - 1  # a wrapped line cannot be overwritten
         self._screen.write(f"\r{self.summary[:width]}" if self._is_terminal else f"{self.summary}\n")
         self._screen.flush()

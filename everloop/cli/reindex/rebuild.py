@@ -1,4 +1,4 @@
-"""Brings views of tasks back, as a gateway does when a client asks for one that is lost."""
+"""Restore views of tasks, as a gateway does when a client requests a lost one."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -30,8 +30,8 @@ from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 
 TRIES = 5
-"""How often a worker is asked for a task, for 3 s each time: it may have others to answer for. A step that
-was given to a worker as it stopped is over after 10 s; until then nobody else is asked."""
+"""Attempts to query a worker for a task, of 3 s each: it may be busy. A step that was given to a stopping
+worker ends after 10 s; no other worker is queried before."""
 
 _NO_WORKER = (
     "no worker answers for it: see whether workers run on EVERLOOP_TASK_QUEUE, and whether it is paused or "
@@ -40,7 +40,7 @@ _NO_WORKER = (
 
 
 class Rebuild:
-    """Restores views; a newer one that is there is left as it is, only its places in lists are renewed."""
+    """Restore views; a newer existing view is kept, only its places in lists are renewed."""
 
     def __init__(
         self, stores: Stores, tasks: Tasks, reconciler: Reconciler, progress: Progress, *, at_once: int
@@ -52,7 +52,7 @@ class Rebuild:
         self._slots = asyncio.Semaphore(at_once)
 
     async def restore(self, page: Sequence[FoundTask]) -> None:
-        """Restore all tasks of a page; what cannot be restored keeps none of the others from it."""
+        """Restore all tasks of a page; the failure of one does not affect the others."""
         await asyncio.gather(*map(self._restore_one, page))
 
     async def _restore_one(self, task: FoundTask) -> None:
@@ -60,8 +60,8 @@ class Rebuild:
             try:
                 is_published = await self._try(task)
             except TaskUnknownError:
-                is_published = False  # Temporal has just forgotten it
-            except Exception as error:  # noqa: BLE001 -- what is wrong with one keeps no other from it
+                is_published = False  # its history has just expired
+            except Exception as error:  # noqa: BLE001 -- one failure must not stop the others
                 self._progress.not_restored(task.task_id, _reason(error))
                 return
         if is_published:
@@ -89,11 +89,11 @@ class Rebuild:
 
 
 async def rebuild(agent_id: str, owner: str, at_once: int, progress: Progress) -> None:
-    """Restore what clients saw of all tasks, or of those of an agent and an owner; `progress` reports it.
+    """Restore the views of all tasks, or of those of an agent and an owner; `progress` reports it.
 
     Raises:
-        BlobsUnfitError, RedisUnfitError, TemporalUnreachableError: a server, or what leads to it, is unfit.
-        RPCError, RedisError, OSError: a server does not answer any more.
+        BlobsUnfitError, RedisUnfitError, TemporalUnreachableError: a server, or its configuration, is unfit.
+        RPCError, RedisError, OSError: a server stopped answering.
     """
     settings = RetentionSettings()
     ended_since = datetime.now(UTC) - settings.task_ttl
@@ -112,7 +112,7 @@ async def _connected(
         await check_redis(redis)
         async with opened_blobs(BlobSettings(), redis) as blobs:
             client = await connect_temporal((), blobs)
-            # Nobody is notified: what is restored is not news.
+            # No notifications: restored views are not news.
             views = TaskViews(redis, settings)
             artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
             stores = Stores(views, Secrets(redis), artifacts, Transcripts(redis))
