@@ -31,7 +31,7 @@ _console = console(WIDTH)
 
 @dataclass(frozen=True)
 class Measurement:
-    """What `--only` names, and how often it is repeated."""
+    """A measurement with its name for `--only`, and its repetitions."""
 
     measure: Callable[[Stack, int], Awaitable[list[Row]]]
     rounds: int
@@ -104,7 +104,7 @@ async def _measure_all(stack: Stack, names: Sequence[str], rows: list[Row], *, q
 
 
 async def _warm_up(stack: Stack) -> None:
-    """Run everything a few times: imports, caches and connections are not what we measure."""
+    """Run everything a few times: imports, caches and connections are not measured."""
     for _ in range(WARM_UPS):
         for side in stack.sides:
             await side.run(1)

@@ -1,4 +1,4 @@
-"""The agent of the benchmark: its tools give at once as much as they are asked for."""
+"""The agent of the benchmark: its tools return the requested amounts at once."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -42,7 +42,7 @@ async def write_file(size: int, context: ToolContext) -> str:
 
 
 def megabytes(count: int) -> Iterator[bytes]:
-    """Yield so many MiB, one at once, that differ from one another."""
+    """Yield this number of MiB one by one, all different."""
     for number in range(count):
         yield number.to_bytes(8, "big") * (MIB // 8)
 

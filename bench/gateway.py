@@ -1,8 +1,8 @@
 """The gateway of `everloop up` beside a2a-sdk's own server: `python -m bench.gateway`.
 
-The agent has no model and is done at once, so that what remains is the price of a task that lasts. Its floors
-are two workflows on the same Temporal: an empty one, and one of two activities, as a task has that answers at
-once. Each side runs by itself, one after the other: with two cores they would measure each other.
+The agent has no model and returns at once, so that only the price of a durable task remains. Its floors
+are two workflows on the same Temporal: an empty one, and one of two activities, as in a task that
+answers at once. The sides run one after the other: with two cores they would disturb each other.
 """
 
 import argparse
@@ -43,21 +43,21 @@ UNTIL_COMPLETED, FIRST_EVENT = "SendMessage until completed", "SendStreamingMess
 MANY = 50
 MANY_REPEATS = 10
 IDLE = 35.0
-"""Seconds after which a task has been silent for longer than anybody trusts it blindly."""
+"""Seconds of silence of a task after which its state is verified."""
 
 _console = console(WIDTH + 40)
 
 
 @dataclass
 class Use:
-    """What a call takes: trips to Redis and to Temporal by name, and ms of processors by process."""
+    """Use by a call: round trips to Redis and to Temporal by name, and ms of processors by process."""
 
     redis: Counter[str] = field(default_factory=Counter[str])
     temporal: Counter[str] = field(default_factory=Counter[str])
     processors: Counter[str] = field(default_factory=Counter[str])
 
     def since(self, earlier: "Use", calls: int) -> str:
-        """Return in words what one of so many calls took."""
+        """Return the use per call as text."""
         parts: list[str] = []
         for name in ("redis", "temporal", "processors"):
             spent: Counter[str] = getattr(self, name)
@@ -73,7 +73,7 @@ Measure = Callable[[], Awaitable[Use]]
 
 @dataclass
 class Side:
-    """A server that is measured, or Temporal alone. `use` counts what it takes, where that can be counted."""
+    """A measured server, or Temporal alone. `use` counts its resources, if that is possible."""
 
     name: str
     url: str = ""
@@ -82,7 +82,7 @@ class Side:
 
 
 async def measure(side: Side, http: httpx.AsyncClient, *, idle: bool) -> None:
-    """Fill in the figures of one side."""
+    """Measure one side."""
     for _ in range(WARM_UP):
         await send(side, http)
     await _one_client(side, UNTIL_COMPLETED, lambda: send(side, http))
@@ -99,7 +99,7 @@ async def measure(side: Side, http: httpx.AsyncClient, *, idle: bool) -> None:
 
 
 async def measure_floor(side: Side, temporal: Client, *, iterations: int) -> None:
-    """Fill in what Temporal alone takes for a workflow of so many iterations, each of two activities."""
+    """Measure Temporal alone with a workflow of these iterations, each of two activities."""
 
     async def start() -> WorkflowHandle[Any, Any]:
         order = Order(iterations=iterations)
@@ -155,12 +155,12 @@ async def send(side: Side, http: httpx.AsyncClient) -> str:
 
 
 async def get(side: Side, http: httpx.AsyncClient, task_id: str) -> None:
-    """Ask for a task."""
+    """Request a task."""
     assert (await result_of(http, side.url, "GetTask", {"id": task_id}))["id"] == task_id
 
 
 async def first_event(side: Side, http: httpx.AsyncClient) -> None:
-    """Send a message and wait for the first event; the stream is left then."""
+    """Send a message and wait for the first event; then close the stream."""
     async with aclosing(streamed(http, side.url, message_of("hello"))) as lines:
         line = await anext(lines)
     assert "result" in line, line
@@ -168,7 +168,7 @@ async def first_event(side: Side, http: httpx.AsyncClient) -> None:
 
 @asynccontextmanager
 async def running_everloop(directory: Path) -> AsyncGenerator[tuple[Side, LocalStack]]:
-    """Start what `everloop up` starts."""
+    """Start the processes of `everloop up`."""
     environment = {"EVERLOOP_AGENTS": AGENT}
     settings = load_settings().on_free_ports()
     async with running_stack(directory, settings, lambda _: None, environment) as (stack, supervisor):

@@ -1,4 +1,4 @@
-"""What the numbers were measured on."""
+"""Description of the machine of the measurements."""
 
 import os
 import platform
@@ -29,10 +29,10 @@ SYNCS = 50
 
 @dataclass(frozen=True)
 class Machine:
-    """The facts that numbers depend on.
+    """Facts of the machine that the numbers depend on.
 
-    `load` is the load average of the minute before we started; `fsync_ms` the median time that a write of
-    4 KiB takes to reach the disk on which the servers keep their files.
+    `load` is the load average of the minute before the start; `fsync_ms` the median time of a write of
+    4 KiB to the disk on which the servers keep their files.
     """
 
     processor: str
@@ -58,7 +58,7 @@ def describe_machine(directory: Path) -> Machine:
 
 
 def describe_versions() -> dict[str, str]:
-    """Return the versions of what we stand on."""
+    """Return the versions of the dependencies."""
     return {name: version(name) for name in PACKAGES}
 
 

@@ -1,4 +1,4 @@
-"""What a task is ordered to do, and what it gives: prose, and tokens that tell how old they are."""
+"""Orders for tasks, and their contents: prose, and tokens with the time of their writing."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ RESULT_BYTES = 2000
 
 
 class Order(TypedDict, total=False):
-    """What is to happen. `bench.servers.model` says how."""
+    """Order for the model; `bench.servers.model` describes the fields."""
 
     iterations: int
     size: int
@@ -28,7 +28,7 @@ class Order(TypedDict, total=False):
 
 
 def iterations_order(iterations: int, size: int = RESULT_BYTES) -> Order:
-    """Return the order for so many iterations, each with a tool result of `size` bytes, and an answer."""
+    """Return the order for these iterations, each with a tool result of `size` bytes, and an answer."""
     return {"iterations": iterations, "size": size}
 
 
@@ -39,7 +39,7 @@ _numbers = count()
 
 
 def prose(size: int) -> str:
-    """Return so many characters of English, others at each call."""
+    """Return this number of characters of English, different at each call."""
     text = _text()
     start = next(_numbers) * _STEP % (len(text) - size % len(text))
     return (text[start:] + text * (size // len(text)))[:size]
@@ -53,7 +53,7 @@ def _text() -> str:
     return " ".join(words)
 
 
-# Tokens that carry the time at which they were written, so that any process can tell how old they are.
+# Tokens that carry the time at which they were written, so that any process can compute their age.
 
 _STAMP = re.compile(r"@(\d+);")
 
@@ -71,14 +71,14 @@ async def stamped_tokens(number: int, rate: float) -> AsyncGenerator[str]:
 
 
 class TokenAges:
-    """Collects how old tokens are when they are first read, in milliseconds."""
+    """Collector of the ages of tokens at their first read, in milliseconds."""
 
     def __init__(self) -> None:
         self.milliseconds: list[float] = []
         self._seen: set[str] = set()
 
     def read(self, text: str) -> None:
-        """Take the tokens in a text that was received just now; repeated ones do not count."""
+        """Record the tokens of a text that was received just now; repeated ones do not count."""
         now = time.monotonic_ns()
         for stamp in _STAMP.findall(text):
             if stamp not in self._seen:

@@ -1,4 +1,4 @@
-"""What people read, a table, and what machines keep, a JSON file."""
+"""Results: a table for people, and a JSON file for machines."""
 
 import json
 import os
@@ -21,7 +21,7 @@ DECIMALS = {"": 0, "ms": 2, "s": 2, "/s": 1, "B": 0, "KB": 0, "x": 2, "MiB": 0, 
 
 
 def console(width: int) -> Console:
-    """Return where figures are printed; one that is no terminal is so wide."""
+    """Return the console of the figures; `width` applies if it is not a terminal."""
     made = Console()
     if not made.is_terminal:
         made.width = width
@@ -36,7 +36,7 @@ def leave(exit_code: int) -> NoReturn:
 
 
 def print_table(console: Console, rows: Sequence[Row]) -> None:
-    """Print a line for each row; where there is an aim, ours is green if it is met, else red."""
+    """Print a line for each row; with an aim, our value is green if it is met, else red."""
     table = Table("measure")
     for heading in ("floor", "usual loop", "Everloop", "ratio", "aim"):
         table.add_column(heading, justify="right")

@@ -1,4 +1,4 @@
-"""What a measurement comes to: a row of the table, with the samples behind it; and what is aimed at."""
+"""Rows of the table: results of measurements, their samples and their aims."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,9 +13,9 @@ BUDGET = 30.0
 
 @dataclass(frozen=True)
 class Row:
-    """One number of ours, beside the floor below it and the usual loop; some of the three may be missing.
+    """One of our results, beside the floor below it and the usual loop; some of the three may be missing.
 
-    `samples` are what the numbers were taken from, by name.
+    `samples` are the underlying samples, by name.
     """
 
     measure: str
@@ -27,7 +27,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times the floor it is."""
+        """Ratio to the floor."""
         return self.everloop / self.floor if self.everloop is not None and self.floor else None
 
 
@@ -39,9 +39,9 @@ def compared(measure: str, unit: str, floor: Samples, naive: Samples, everloop: 
 
 @dataclass(frozen=True)
 class Aim:
-    """The greatest value that is good enough, or the least one where `is_least`.
+    """The greatest acceptable value, or the least one with `is_least`.
 
-    `times` counts floors, and `plus` is what may come on top of them.
+    `times` counts floors, and `plus` is the allowance on top of them.
     """
 
     times: float = 0
@@ -49,11 +49,11 @@ class Aim:
     is_least: bool = False
 
     def limit(self, row: Row) -> float:
-        """Return the value for this run."""
+        """Return the limit for this run."""
         return self.times * (row.floor or 0) + self.plus
 
     def is_met(self, row: Row) -> bool | None:
-        """Whether it is reached; None where there is nothing to compare."""
+        """Return whether the aim is met; None without a comparison."""
         if row.everloop is None:
             return None
         return row.everloop >= self.limit(row) if self.is_least else row.everloop <= self.limit(row)
@@ -87,7 +87,7 @@ AIMS = {
     "artifact of 200 MiB, memory of the gateway": Aim(plus=64),
     "page of ListTasks, 1,000 / 100,000 tasks": Aim(1.5),
 }
-"""Measure → what is good enough."""
+"""Aims by measure."""
 
 
 def percentile(samples: Sequence[float], percent: int) -> float:

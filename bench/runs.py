@@ -1,4 +1,4 @@
-"""One run of what is measured through a gateway: a message, a stream; and the runs of a workflow."""
+"""Single runs of measurements through a gateway: a message, a stream; and the runs of a workflow."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -62,7 +62,7 @@ async def result_of(http: httpx.AsyncClient, url: str, method: str, params: dict
 
 
 async def ask_for_artifact(stack: Stack, megabytes: int) -> str:
-    """Let a tool write a file, and return where it can be downloaded."""
+    """Order a tool to write a file, and return its download URL."""
     task = await _sent(stack, {"megabytes": megabytes})
     (part,) = (p for artifact in task["artifacts"] for p in artifact["parts"] if p.get("url"))
     return part["url"]
@@ -80,7 +80,7 @@ async def time_to_first_event(stack: Stack) -> float:
 
 
 async def stream_task(stack: Stack, tokens: int, rate: float) -> list[float]:
-    """Return how old each token of a streamed answer was when its event arrived, in milliseconds."""
+    """Return the age of each token of a streamed answer when its event arrived, in milliseconds."""
     ages = TokenAges()
     async with aclosing(
         streamed(stack.http, stack.gateway_url, message_of({"tokens": tokens, "rate": rate}))

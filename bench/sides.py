@@ -1,4 +1,4 @@
-"""What is compared: the floor, the usual loop, and Everloop, each with a worker process of its own."""
+"""The compared sides: the floor, the usual loop, and Everloop, each with a worker process of its own."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -21,14 +21,14 @@ from everloop.workflows.contract.tasks import TaskInput, TaskView
 from tests.support.servers.processes import ServerProcess
 
 OWNERS = 100
-"""Of tasks that no gateway sends."""
+"""Number of owners of tasks that do not pass a gateway."""
 
 Run = WorkflowHandle[Any, Any]
 
 
 @dataclass(frozen=True)
 class Parked:
-    """A task that waits for its user, and what it was asked to do; of Everloop also which question waits."""
+    """A task that waits for its user, and its order; for Everloop also the open question."""
 
     run: Run
     order: Order
@@ -36,7 +36,7 @@ class Parked:
 
 
 class Side(ABC):
-    """One way to run a task."""
+    """An implementation that runs tasks."""
 
     model_activity: str
     """The activity with which an iteration begins."""
@@ -54,7 +54,7 @@ class Side(ABC):
         self.worker = await self._add_worker()
 
     async def restart_worker(self) -> None:
-        """Replace the worker by one that has seen no task yet."""
+        """Replace the worker by one without cached tasks."""
         await asyncio.to_thread(self.worker.stop)
         await self.start_worker()
 
@@ -74,11 +74,11 @@ class Side(ABC):
 
     @abstractmethod
     async def answer(self, parked: Parked) -> None:
-        """Let the user speak, and wait for the end of the task."""
+        """Answer the task, and wait for its end."""
 
     @abstractmethod
     async def start(self, order: Order, turns: int) -> Run:
-        """Start a task that is spoken to `turns` times; return when Temporal has it."""
+        """Start a task of `turns` messages; return when Temporal has accepted it."""
 
     async def _question(self, run: Run) -> str:
         return ""
@@ -142,7 +142,7 @@ def _message(text: str, answers: str = "") -> UserMessage:
 
 
 async def _waits(run: Run) -> bool:
-    """Whether nothing of a task is under way."""
+    """Return whether a task has no pending work."""
     described = await run.describe()
     assert described.status == WorkflowExecutionStatus.RUNNING, f"{run.id} ended before it was answered"
     raw = described.raw_description

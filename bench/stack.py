@@ -1,4 +1,4 @@
-"""Everything that is measured, each in a process of its own: Everloop, and the floors below it."""
+"""All measured processes: Everloop, and the floors below it, each in a process of its own."""
 
 import asyncio
 import sys
@@ -26,7 +26,7 @@ LIMITS = httpx.Limits(max_connections=200)
 
 @dataclass(frozen=True)
 class Stack:
-    """Where everything answers. The gateway, the echo server and the HTTP client speak to each other."""
+    """Addresses of the processes. The gateway, the echo server and the HTTP client speak to each other."""
 
     deployment: Deployment
     temporal: Client
@@ -40,7 +40,7 @@ class Stack:
 
     @property
     def sides(self) -> tuple[Side, Side, Side]:
-        """Those that run tasks, in the order of the table's columns."""
+        """Sides that run tasks, in the order of the table's columns."""
         return self.floor, self.naive, self.everloop
 
     @property

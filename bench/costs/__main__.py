@@ -1,8 +1,8 @@
-"""What a task costs in Temporal, Redis, the blob store, and processor time: `python -m bench.costs`.
+"""Costs of a task in Temporal, Redis, the blob store, and processor time: `python -m bench.costs`.
 
 Each shape of task runs a few times, one after the other. Counts and bytes do not depend on the machine;
-seconds of a processor do, though little on what else runs. Then tasks are parked, and streams opened, to see
-what memory they take.
+processor seconds do, though little on other load. Then tasks are parked, and streams opened, to measure
+their memory.
 """
 
 import argparse
@@ -47,7 +47,7 @@ _console = console(WIDTH + 40)
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of task. `order` says what the model does, `is_pushed`: its client is notified."""
+    """A kind of task. `order` controls the model, `is_pushed`: its client is notified."""
 
     name: str
     order: Order
@@ -81,7 +81,7 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class Bench:
-    """Everything that is measured."""
+    """State of the measurements."""
 
     worker: ServerProcess
     gateway: ServerProcess
@@ -108,7 +108,7 @@ class Bench:
         return (await result_of(self.http, self.gateway_url, "SendMessage", asked))["task"]
 
     async def cost(self, shape: Shape, repeats: int) -> Cost:
-        """Run a shape several times, and return what one task costs."""
+        """Run a shape several times, and return the cost of one task."""
         await weigh(self.temporal, await self.run(shape), is_open=shape.is_left_open)
         beats, stores = await self._heartbeats(), await self.stores.use()
         before = processor_ms(self.worker), processor_ms(self.gateway)
@@ -125,7 +125,7 @@ class Bench:
         return sum(float(value) for value in re.findall(HEARTBEATS, text))
 
     async def busy_processors(self, shape: Shape) -> dict[str, float]:
-        """Return the milliseconds of a processor that a task takes where several run at once."""
+        """Return the processor milliseconds of a task while several run at once."""
         early, before = (
             (await self.stores.use()).redis_ms,
             (processor_ms(self.worker), processor_ms(self.gateway)),
@@ -138,7 +138,7 @@ class Bench:
         return {name: milliseconds / BUSY for name, milliseconds in sums.items()}
 
     async def parked_memory(self) -> float:
-        """Return how many KiB of a worker's memory a task takes that waits for its user."""
+        """Return the worker memory, in KiB, of a task that waits for its user."""
         await self._park(WARM_UP)
         before = memory_of(self.worker)
         await self._park(PARKED)
@@ -149,9 +149,9 @@ class Bench:
             await asyncio.gather(*(self.run(QUESTION) for _ in range(AT_ONCE)))
 
     async def stream_memory(self) -> float:
-        """Return how many KiB of a gateway's memory a subscriber takes, each with a connection of its own.
+        """Return the gateway memory, in KiB, of a subscriber with its own connection.
 
-        To be asked first: later there is memory that the gateway has used and keeps.
+        Call it first: later the gateway has memory that it used and keeps.
         """
         task_id = await self.run(QUESTION)
         body = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task_id}}
@@ -174,7 +174,7 @@ class Bench:
 
 @asynccontextmanager
 async def running_bench(directory: Path) -> AsyncGenerator[Bench]:
-    """Start a worker with metrics, a gateway, and all that they need."""
+    """Start a worker with metrics, a gateway, and the servers that they need."""
     ServerProcess.starts_copies = False
     address, port = f"{LOOPBACK}:{free_port()}", free_port()
     async with AsyncExitStack() as opened:

@@ -1,4 +1,4 @@
-"""Agents whose tasks have the shapes that are weighed."""
+"""Agents whose tasks have the measured shapes."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What a task costs in Temporal, as its histories tell."""
+"""Costs of a task in Temporal, from its histories."""
 
 import asyncio
 from collections import Counter
@@ -35,7 +35,7 @@ class Weight:
     actions: Counter[str] = field(default_factory=Counter[str])
 
     def add_event(self, event: HistoryEvent) -> None:
-        """Count an event, and what it is billed as."""
+        """Count an event, and its billed actions."""
         self.events += 1
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
             self.actions["activities"] += event.activity_task_started_event_attributes.attempt
@@ -43,14 +43,14 @@ class Weight:
             self.actions[kind] += 1
 
     def add_run(self, described: DescribeWorkflowExecutionResponse) -> None:
-        """Add what the server itself counts of a run."""
+        """Add the server's own counts of a run."""
         info = described.workflow_execution_info
         self.history_bytes += info.history_size_bytes
         self.state_transitions += info.state_transition_count
 
 
 async def weigh(client: Client, task_id: str, *, is_open: bool) -> Weight:
-    """Weigh a task and all workflows below it; unless it stays open, once they have ended."""
+    """Weigh a task and all workflows below it; unless it stays open, after they have ended."""
     while not await _is_ready(client, task_id, is_open=is_open):  # noqa: ASYNC110 -- the server's pace
         await asyncio.sleep(0.1)
     weight = Weight()
@@ -63,7 +63,7 @@ async def weigh(client: Client, task_id: str, *, is_open: bool) -> Weight:
 
 
 async def _is_ready(client: Client, task_id: str, *, is_open: bool) -> bool:
-    """Whether visibility knows all that has happened: it comes a moment later."""
+    """Return whether visibility is up to date: it lags behind for a moment."""
     query = f"WorkflowId STARTS_WITH '{task_id}'"
     runs = [run async for run in client.list_workflows(query)]
     running = [run for run in runs if run.status == WorkflowExecutionStatus.RUNNING]

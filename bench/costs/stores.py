@@ -1,4 +1,4 @@
-"""What tasks use of Redis and of the blob store."""
+"""Use of Redis and of the blob store by tasks."""
 
 import re
 from collections import Counter
@@ -12,25 +12,25 @@ from redis.asyncio import Redis
 from everloop.stores.retention import RetentionSettings
 
 OURS = {"info", "keys", "memory", "pttl", "hello", "client", "ping", "select", "config", "command"}
-"""Commands that are no task's."""
+"""Commands that do not belong to a task."""
 
 SCRIPTS = {"eval", "evalsha"}
 
 KIND = re.compile(r"everloop:(?:task:\{[^}]*\}[^:]*:)?([a-z-]+)")
-"""What a key is called: the word behind the prefix, or behind the id of the task."""
+"""Kind of a key: the word behind the prefix, or behind the id of the task."""
 
 DAY_MS = 86_400_000
 
 UNLIMITED_DAYS = RetentionSettings().task_ttl_days
-"""How long an entry stays in keys that always live: lists of tasks, whose entries go with the task's view."""
+"""Days that an entry stays in keys without expiry: lists of tasks, whose entries go with the task's view."""
 
 
 @dataclass(frozen=True)
 class StoreUse:
-    """Sums, or what one task has added.
+    """Sums, or the increase per task.
 
-    `commands` count those that scripts call as well. `redis_ms` is processor time. `byte_days` are the bytes
-    of each key times the days that it has left.
+    `commands` count those of scripts as well. `redis_ms` is processor time. `byte_days` are the bytes
+    of each key times its remaining days.
     """
 
     commands: float
@@ -45,7 +45,7 @@ class StoreUse:
     kinds_byte_days: Mapping[str, float] = field(default_factory=Counter[str])
 
     def since(self, before: "StoreUse", tasks: int) -> "StoreUse":
-        """Return what each of so many tasks has added since."""
+        """Return the increase per task since an earlier measurement."""
         by_kind = [each.name for each in fields(self) if each.name.startswith("kinds")]
         sums = [each.name for each in fields(self) if each.name not in by_kind]
         added = {name: (getattr(self, name) - getattr(before, name)) / tasks for name in sums}
@@ -61,13 +61,13 @@ class StoreUse:
 
 @dataclass(frozen=True)
 class Stores:
-    """A Redis and a directory of blobs that nobody else uses."""
+    """A Redis and a directory of blobs without other users."""
 
     redis: Redis
     blobs: Path
 
     async def use(self) -> StoreUse:
-        """Return what has been used until now."""
+        """Return the use until now."""
         told = cast("dict[str, object]", await self.redis.info("commandstats", "cpu"))
         calls = {
             name.removeprefix("cmdstat_"): cast("Mapping[str, int]", of)["calls"]

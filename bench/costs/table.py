@@ -1,4 +1,4 @@
-"""What tasks cost, as a table: a column for each shape of task."""
+"""Costs of tasks as a table: a column for each shape of task."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from bench.costs.stores import StoreUse
 
 @dataclass(frozen=True)
 class Cost:
-    """What a task of a shape costs, on average; processor time in milliseconds."""
+    """Mean cost of a task of a shape; processor time in milliseconds."""
 
     weight: Weight
     heartbeats: float
@@ -21,7 +21,7 @@ class Cost:
 
     @property
     def rows(self) -> dict[str, str]:
-        """What is shown of it."""
+        """Rows of the table."""
         weight, stores = self.weight, self.stores
         heartbeats = round(self.heartbeats)
         return {
@@ -50,7 +50,7 @@ class Cost:
 
 
 def cost_table(costs: Mapping[str, Cost]) -> Table:
-    """Return the table; a kind of action that a shape does not have is left empty."""
+    """Return the table; missing kinds of action are left empty."""
     table = Table("one task")
     for name in costs:
         table.add_column(name, justify="right")

@@ -1,4 +1,4 @@
-"""What becomes of all figures when tasks get many: `python -m bench.growing`.
+"""Growth of all figures with the number of tasks: `python -m bench.growing`.
 
 It draws `docs/development/at-once.svg` and `docs/development/open-tasks.svg`.
 """
@@ -18,7 +18,7 @@ from bench.stack import running_stack
 NUMBERS = (1, 10, 100, 1_000, 10_000, 100_000)
 PLOTS = Path("docs/development")
 MOST = 3_600.0
-"""Seconds after which all is given up."""
+"""Seconds after which the run is aborted."""
 
 
 async def _run(primaries: int, tasks: int, parked: int, seconds: float) -> None:

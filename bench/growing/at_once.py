@@ -1,6 +1,7 @@
-"""Tasks of five iterations, one at once to a thousand: what each costs, and how long it lasts.
+"""Tasks of five iterations, from one to a thousand at once: cost and duration of each.
 
-And the same tasks on a cluster of one, two and three primaries: what each primary has to do for a task.
+The same tasks also run on a cluster of one, two and three primaries, to measure the load of each
+primary.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from tests.support.servers.redis_cluster import running_redis_cluster
 
 SHORT = 5
 LEAST = 20
-"""How many tasks are run where few of them run at once."""
+"""Least number of tasks at low concurrency."""
 
 Point = dict[str, float]
 
@@ -35,7 +36,7 @@ PANELS = {
 
 
 async def at_once(stack: Stack, numbers: Iterable[int], say: Callable[[str], None]) -> list[Panel]:
-    """Return how each side takes it."""
+    """Return the figures of each side."""
     names = ("floor", "usual loop", "Everloop")
     found: dict[str, dict[int, Point]] = {name: {} for name in names}
     for number in numbers:
@@ -89,7 +90,7 @@ TOGETHER = 12
 
 
 async def cluster(directory: Path, model_url: str, primaries: int, say: Callable[[str], None]) -> None:
-    """Run tasks of many owners, each with its view, its stream and its transcript, and say what they took."""
+    """Run tasks of many owners, each with its view, its stream and its transcript, and report their cost."""
     folder = directory / f"primaries-{primaries}"
     folder.mkdir()
     async with (

@@ -1,4 +1,4 @@
-"""Many tasks that wait for their users: what they take, and how soon those are served who come back."""
+"""Many tasks that wait for their users: resource use, and the response time for returning users."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ QUESTION: Order = {"iterations": 0, "asks": True}
 AT_ONCE = 16
 SAMPLES = 20
 REST = 10.0
-"""Seconds for which nothing is asked, to see what open tasks cost by themselves."""
+"""Seconds without requests, to measure the cost of open tasks alone."""
 
 Point = dict[str, float]
 
@@ -39,7 +39,7 @@ PANELS = {
 async def open_tasks(
     stack: Stack, numbers: Iterable[int], limit: float, say: Callable[[str], None]
 ) -> list[Panel]:
-    """Open tasks up to each number, and look; stop before a step that would end after `limit` seconds."""
+    """Open tasks up to each number, and measure; stop before a step that would end after `limit` seconds."""
     found: dict[int, Point] = {}
     ids: list[str] = []
     begin, empty = time.monotonic(), await _redis_bytes(stack)

@@ -1,4 +1,4 @@
-"""Curves as SVG: text that says the same whenever the figures are the same."""
+"""Curves as SVG, with identical text for identical figures."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from matplotlib import pyplot as plt
 COLUMNS = 3
 COLOURS = ("#8a8a8a", "#d08a2e", "#2468b4", "#3a9a5b")
 _NEEDLESS = re.compile(r"(?<=\.\d)\d+|^ +| *<!--.*?-->\n", re.MULTILINE)
-"""What takes half of a file: fractions of a tenth of a point, spaces, comments."""
+"""Text that takes half of a file: fractions of a tenth of a point, spaces, comments."""
 
 STYLE: dict[Any, Any] = {
     "axes.grid": True,
@@ -33,7 +33,7 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """What is named, by how many there are."""
+    """A named series of values by number of tasks."""
 
     name: str
     points: Mapping[int, float]
@@ -41,7 +41,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves that are looked at together."""
+    """Curves with common axes."""
 
     title: str
     across: str
@@ -49,7 +49,7 @@ class Panel:
 
 
 def plot(panels: Sequence[Panel], file: Path) -> None:
-    """Draw panels side by side, each from zero on, over numbers that grow tenfold."""
+    """Draw panels side by side, each from zero on, over a logarithmic axis."""
     rows = -(-len(panels) // COLUMNS)
     with plt.rc_context(STYLE):
         figure, grid = plt.subplots(rows, COLUMNS, figsize=(10, 2.9 * rows), squeeze=False)

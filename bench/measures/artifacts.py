@@ -1,4 +1,4 @@
-"""Large artifacts beside the disk and a bare server: megabytes a second, and what memory they take."""
+"""Large artifacts beside the disk and a bare server: megabytes per second, and memory."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ WATCH_PAUSE = 0.02
 
 
 async def artifacts(stack: Stack, rounds: int) -> list[Row]:
-    """Measure how fast a file is written by a tool, and downloaded; and how much memory that takes."""
+    """Measure the speed of a tool's write and of a download, and the memory of both."""
     growth: dict[str, Samples] = {"worker": [], "gateway": []}
     disk, written, bare, downloaded = await in_turn(
         rounds,
@@ -89,7 +89,7 @@ async def _download(stack: Stack, url: str) -> Samples:
 
 @asynccontextmanager
 async def _watched(stack: Stack, process: str, growth: Samples) -> AsyncGenerator[None]:
-    """Note how much a process grew at most over its size at the beginning."""
+    """Record the greatest growth of a process over its initial size."""
     before, peak = stack.memory()[process], 0.0
 
     async def watch() -> None:

@@ -1,4 +1,4 @@
-"""Pages of ListTasks: milliseconds a page, where there are few tasks and where there are many."""
+"""Pages of ListTasks: milliseconds per page, with few tasks and with many."""
 
 import time
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from tests.support.many_tasks import copy_task
 
 FEW, MANY = 1_000, 100_000
 PAGES = 20
-"""How many pages of fifty tasks one sample goes through."""
+"""Pages of fifty tasks per sample."""
 
 
 async def lists(stack: Stack, rounds: int) -> list[Row]:
@@ -30,7 +30,7 @@ async def lists(stack: Stack, rounds: int) -> list[Row]:
 
 
 async def _context_of(stack: Stack, count: int) -> str:
-    """Create a context with so many completed tasks, and return its id."""
+    """Create a context with this number of completed tasks, and return its id."""
     now = datetime.now(UTC)
     view = TaskView(
         task_id=str(uuid4()),

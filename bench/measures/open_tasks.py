@@ -1,4 +1,4 @@
-"""Tasks that wait for their user: what memory they take, and how soon an answer is worked on."""
+"""Tasks that wait for their user: memory, and the delay before an answer is processed."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ ANSWERS = 3
 
 
 async def open_tasks(stack: Stack, rounds: int) -> list[Row]:
-    """Weigh what a worker keeps of tasks that have asked a question after an iteration."""
+    """Weigh the cached state of tasks in a worker that have asked a question after an iteration."""
     found = await in_turn(min(rounds, 2), *(partial(_weigh, side) for side in stack.sides))
     return [compared("worker, 1,000 open tasks", "MiB", *found)]
 
@@ -31,7 +31,7 @@ async def _weigh(side: Side) -> Samples:
 
 
 async def park(side: Side, count: int, iterations: int = 1) -> list[Parked]:
-    """Park so many tasks, a few at once."""
+    """Park this number of tasks, a few at once."""
     parked: list[Parked] = []
     for begin in range(0, count, AT_ONCE):
         group = range(min(AT_ONCE, count - begin))
@@ -40,7 +40,7 @@ async def park(side: Side, count: int, iterations: int = 1) -> list[Parked]:
 
 
 async def answers(stack: Stack, rounds: int) -> list[Row]:
-    """Time the answer to long tasks that the worker has kept, and to those that it has to replay."""
+    """Time the answer to long tasks that the worker has cached, and to those that it has to replay."""
     cached = await in_turn(rounds, *(partial(_answer, side, is_cached=True) for side in stack.sides))
     replayed = await in_turn(rounds, *(partial(_answer, side, is_cached=False) for side in stack.sides))
     pairs = zip(cached, replayed, strict=True)

@@ -1,4 +1,4 @@
-"""What a worker and a gateway take that have nothing to do, and how soon they begin."""
+"""Resources of an idle worker and an idle gateway, and their start time."""
 
 import time
 
@@ -8,7 +8,7 @@ from tests.support.servers.processes import ServerProcess
 
 
 async def processes(stack: Stack, rounds: int) -> list[Row]:
-    """Start further ones."""
+    """Start additional ones."""
     worker, gateway = Samples(), Samples()
     memory: dict[str, Samples] = {"worker": [], "gateway": []}
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""Streaming beside bare Redis and a bare SSE server: how old a token is when a client reads it."""
+"""Streaming beside bare Redis and a bare SSE server: the age of a token when a client reads it."""
 
 import asyncio
 import sys
@@ -23,11 +23,11 @@ FIRST_EVENTS = 10
 Reply = list[tuple[str, list[tuple[str, dict[str, str]]]]]
 
 READ_TIMEOUT = 30_000
-"""Milliseconds until a writer that says nothing is given up."""
+"""Milliseconds until a silent writer is given up."""
 
 
 async def tokens(stack: Stack, rounds: int) -> list[Row]:
-    """Measure the way of a token from the model to the client, at 40 tokens a second and stream."""
+    """Measure the latency of a token from the model to the client, at 40 tokens per second and stream."""
     redis, echo, ours = await in_turn(
         rounds,
         partial(_stream_redis, stack),
@@ -46,7 +46,7 @@ async def tokens(stack: Stack, rounds: int) -> list[Row]:
 
 
 def _token_rows(what: str, floors: tuple[Samples, Samples], ours: Samples) -> list[Row]:
-    """Return p50 and p99; the floor of both is the sum of the two ways that a token cannot avoid."""
+    """Return p50 and p99; the floor of both is the sum of the two unavoidable hops of a token."""
     redis, echo = floors
     samples = {"Redis": redis, "bare server": echo, "everloop": ours}
     return [
@@ -64,7 +64,7 @@ def _token_rows(what: str, floors: tuple[Samples, Samples], ours: Samples) -> li
 async def first_event(stack: Stack, rounds: int) -> list[Row]:
     """Measure the time from SendStreamingMessage to the first event, one client after the other.
 
-    Its floor is the time in which Temporal takes a bare workflow in: no task exists before.
+    Its floor is the time in which Temporal accepts a bare workflow: no task exists before.
     """
     starts, events = await in_turn(
         rounds * FIRST_EVENTS, partial(_time_to_start, stack), partial(_time_to_first_event, stack)
@@ -99,7 +99,7 @@ async def _at_once(streams: int, stream: Callable[[], Awaitable[Samples]]) -> Sa
 
 
 async def _stream_redis(stack: Stack) -> Samples:
-    """Read, blocking, what another process writes to a Redis stream."""
+    """Read, blocking, the tokens that another process writes to a Redis stream."""
     key, ages = f"bench:{uuid4()}", TokenAges()
     command = ["-m", "bench.servers.stream_writer", stack.redis_url, key, str(TOKENS), str(RATE)]
     writer = await asyncio.create_subprocess_exec(sys.executable, *command, cwd=ROOT)

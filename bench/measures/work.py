@@ -1,4 +1,4 @@
-"""Durable work: time of an iteration, tasks a second and what each costs, in history and in Redis."""
+"""Durable work: time of an iteration, tasks per second, and the cost of each in history and in Redis."""
 
 import asyncio
 import time
@@ -21,11 +21,11 @@ SHORT = 5
 CONCURRENT = 50
 LONG = 100
 EDGE = 10
-"""How many iterations at the beginning and at the end of a long task are compared."""
+"""Number of compared iterations at the beginning and at the end of a long task."""
 
 EARLY, LATE = 10, 200
 LARGE, LONGER = 20_000, 300
-"""Bytes of a tool result, and iterations, of a task that goes on in a new run on its way."""
+"""Bytes of a tool result, and iterations, of a task that continues in a new run."""
 
 TOOL, QUICK = "produce", "produce_quickly"
 
@@ -53,7 +53,7 @@ async def _per_iteration(side: Side, tool: str = TOOL) -> Samples:
 
 
 async def throughput(stack: Stack, rounds: int) -> list[Row]:
-    """Count the tasks of 5 iterations that end in a second while 50 run at once, and what each costs."""
+    """Count the tasks of 5 iterations that end per second while 50 run at once, and the cost of each."""
     contenders = [*((side, TOOL) for side in stack.sides), (stack.everloop, QUICK)]
     used = [{name: Samples() for name in PROCESSORS} for _ in contenders]
     floor, naive, *found = await in_turn(
@@ -83,7 +83,7 @@ async def _per_second(stack: Stack, side: Side, tool: str, used: dict[str, Sampl
 
 
 async def history(stack: Stack, rounds: int) -> list[Row]:
-    """Weigh histories, and see whether a long task gets slower: both must not depend on its length."""
+    """Weigh histories, and check that long tasks do not get slower: neither may depend on length."""
     late: list[Samples] = [[] for _ in stack.sides]
     sizes = await in_turn(
         rounds,
@@ -104,7 +104,7 @@ async def history(stack: Stack, rounds: int) -> list[Row]:
 
 
 async def _long_task(stack: Stack, side: Side, late: Samples) -> Samples:
-    """Return the kilobytes of history of a long task, and note how much longer its last iterations took."""
+    """Return the kilobytes of history of a long task, and record the extra time of its last iterations."""
     run = await side.run(LONG)
     late.append(await _last_to_first(run, side.model_activity))
     return [sum(await _iteration_bytes(stack, side, run)) / 1000]
@@ -129,7 +129,7 @@ async def _iteration_bytes(stack: Stack, side: Side, run: Run) -> Samples:
 
 
 async def _last_to_first(run: Run, model_activity: str) -> float:
-    """Return how much longer the last iterations took; each begins when its model call is scheduled."""
+    """Return the extra time of the last iterations; each begins when its model call is scheduled."""
     begins: list[int] = []
     last = 0
     async for event in run.fetch_history_events():
@@ -142,13 +142,13 @@ async def _last_to_first(run: Run, model_activity: str) -> float:
     return (marks[-1] - marks[-1 - EDGE]) / (marks[EDGE] - marks[0])
 
 
-# What a task costs in Redis, sent through the gateway.
+# Costs of a task in Redis, sent through the gateway.
 
 TASKS = 10
 
 
 async def redis_use(stack: Stack, _: int) -> list[Row]:
-    """Count the commands of a plain answer, and weigh what "4 tools, answer" leaves behind."""
+    """Count the commands of a plain answer, and weigh the stored data of "4 tools, answer"."""
     async with Redis.from_url(stack.redis_url) as redis:
         stores = Stores(redis, Path(stack.deployment.environment["EVERLOOP_BLOB_DIRECTORY"]))
         answer = await _use(stack, stores, iterations_order(0))

@@ -20,7 +20,7 @@ from everloop.local.servers import LOOPBACK
 
 
 class Done(AgentExecutor):
-    """An agent that is done at once."""
+    """An agent that completes at once."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         assert context.task_id
@@ -34,14 +34,14 @@ class Done(AgentExecutor):
         await TaskUpdater(event_queue, context.task_id, context.context_id).complete()
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Refuse it: the task has ended when anybody asks."""
+        """Reject the request: the task has always ended before."""
         raise TaskNotCancelableError
 
 
 def _store(database: str) -> TaskStore:
     if not database:
         return InMemoryTaskStore()
-    # Only here: this side needs sqlalchemy and aiosqlite, which nothing else does.
+    # Only here: this side needs sqlalchemy and aiosqlite, and no other module does.
     tasks = import_module("a2a.server.tasks")
     engine = import_module("sqlalchemy.ext.asyncio").create_async_engine(f"sqlite+aiosqlite:///{database}")
     return tasks.DatabaseTaskStore(engine)

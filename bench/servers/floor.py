@@ -1,4 +1,4 @@
-"""The floor of durable work: two activities an iteration, of which the second returns what a tool returns."""
+"""The floor of durable work: two activities per iteration, of which the second returns a tool's result."""
 
 from datetime import timedelta
 
@@ -11,18 +11,18 @@ TIMEOUT = timedelta(seconds=30)
 
 @activity.defn
 async def ask() -> None:
-    """Stand where the model is called."""
+    """Stand in for the model call."""
 
 
 @activity.defn
 async def act(size: int) -> str:
-    """Stand where a tool runs."""
+    """Stand in for a tool."""
     return prose(size)
 
 
 @workflow.defn
 class Floor:
-    """Iterates as a task does; `turns` are how often it is spoken to."""
+    """Workflow that iterates as a task does; `turns` is the number of its messages."""
 
     def __init__(self) -> None:
         self._messages = 1
@@ -38,7 +38,7 @@ class Floor:
 
     @workflow.signal
     def say(self, order: Order) -> None:
-        """Take in one more message."""
+        """Accept one more message."""
         self._messages += 1
 
 

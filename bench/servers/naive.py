@@ -1,4 +1,4 @@
-"""The usual loop on Temporal, as samples show it: every call of the model is given all messages."""
+"""The usual loop on Temporal, as in samples: every call of the model receives all messages."""
 
 from datetime import timedelta
 from typing import Any
@@ -45,7 +45,7 @@ async def produce(arguments: str) -> str:
 
 @workflow.defn
 class Naive:
-    """Asks the model and calls its tools until it answers; `turns` are how often it is spoken to."""
+    """Workflow that calls the model and its tools until it answers; `turns` is the number of its messages."""
 
     def __init__(self) -> None:
         self._inbox: list[Order] = []
@@ -72,7 +72,7 @@ class Naive:
 
     @workflow.signal
     def say(self, order: Order) -> None:
-        """Take in one more message."""
+        """Accept one more message."""
         self._inbox.append(order)
 
 

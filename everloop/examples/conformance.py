@@ -1,7 +1,7 @@
 """An agent without a language model, for public compatibility kits: `everloop conformance` serves it.
 
-Kits say what they want by the prefix of each message's messageId; of a task, the newest message decides.
-Source: the A2A compatibility kit (a2aproject/a2a-tck), whose own agents answer to the same prefixes.
+Kits select a behaviour by the prefix of each message's messageId; the newest message of a task decides.
+Source: the A2A compatibility kit (a2aproject/a2a-tck), whose own agents use the same prefixes.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from everloop.workflows.contract.messages import (
 )
 
 THINKING_TIME = 0.3
-"""Seconds that the agent works on a message it was told nothing about, before it asks for more."""
+"""Seconds that the agent works on a message without a known prefix, before it asks for more."""
 
 OUTPUT = "output.txt"
 
 FILE = "//50AGMAawA="
-"""Text in UTF-16: what is UTF-8 would be shown as text, and kits want bytes."""
+"""Text in UTF-16: UTF-8 would be shown as text, and kits expect bytes."""
 
 ARTIFACTS: dict[str, Part] = {
     "tck-artifact-text": TextPart(text="Generated text content"),
@@ -49,7 +49,7 @@ ARTIFACTS: dict[str, Part] = {
     "tck-stream-artifact-text": TextPart(text="Streamed text content"),
     "tck-stream-artifact-file": FilePart(content=FILE, filename=OUTPUT, media_type="text/plain"),
 }
-"""What a task leaves behind, by prefix; of two that fit, the first one counts."""
+"""Artifact of a task by prefix; the first match counts."""
 
 _PUT_OUT, _WAIT = "put_out", "wait_for_input"
 
@@ -67,7 +67,7 @@ MODES = (
 
 
 class ConformanceSettings(Settings):
-    """What the kit is told too (environment, prefix TCK_): seconds that it follows a stream (default 2)."""
+    """Settings shared with the kit (environment, prefix TCK_): seconds that it reads a stream (default 2)."""
 
     model_config = SettingsConfigDict(env_prefix="TCK_")
 
@@ -91,7 +91,7 @@ async def put_out(prefix: str, context: ToolContext) -> str:
 
 
 async def respond(turn: Turn) -> AssistantMessage:
-    """Do what the newest message wants; an artifact that was left is the end of it."""
+    """Execute the newest message; an artifact that was left ends the task."""
     newest = [m for m in turn.messages if not (isinstance(m, ToolMessage) and m.name == CREATE_TASK)][-1]
     while isinstance(newest, AssistantMessage):
         newest = [m for m in turn.messages if isinstance(m, UserMessage)][-1]
@@ -148,7 +148,7 @@ _BEHAVIOURS: dict[str, Callable[[Turn], Awaitable[AssistantMessage]]] = {
     "test-resubscribe-message-id": _stay_active,
     "tck-": _say("done"),
 }
-"""By prefix; of two that fit, the first one counts."""
+"""By prefix; the first match counts."""
 
 
 agent = Agent(

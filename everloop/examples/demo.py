@@ -1,4 +1,4 @@
-"""The demo agent: reads one directory, calculates, writes reports, and notes whose number can be checked."""
+"""The demo agent: reads one directory, calculates, writes reports, and writes notes that can be counted."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ Then answer in a few short paragraphs, and name the files that you read."""
 
 
 class DemoSettings(Settings):
-    """What the demo agent reads and writes."""
+    """Paths and delays of the demo agent."""
 
     model_config = SettingsConfigDict(env_prefix="EVERLOOP_DEMO_")
 
@@ -94,7 +94,7 @@ class DemoTools:
 
 
 def _append(ledger: Path, line: str) -> None:
-    """Add one line in one write, and let it reach the disk before the call counts as done."""
+    """Append a line in one write, and flush it to the disk before the call counts as done."""
     ledger.parent.mkdir(parents=True, exist_ok=True)
     with ledger.open("ab") as file:
         file.write(line.encode() + b"\n")

@@ -20,13 +20,13 @@ _DECIMAL = re.compile(r"[\d_.]+(?:[eE](?P<exponent>[+-]?[\d_]+))?")
 
 
 def calculate(expression: str) -> str:
-    """Work out an arithmetic expression exactly and return the result as text.
+    """Evaluate an arithmetic expression exactly and return the result as text.
 
-    Knows numbers, parentheses and + - * / // % **. A whole number is shown as one; any other as a
+    Supports numbers, parentheses and + - * / // % **. An integer is shown as one; any other number as a
     fraction with its decimal form. Numbers may have up to 10,000 bits (about 3,000 digits).
 
     Raises:
-        ValueError: not such an expression, a division by zero, or a number that is too large.
+        ValueError: an invalid expression, a division by zero, or a number that is too large.
     """
     return _shown(evaluate(expression))
 
@@ -128,7 +128,7 @@ class Folder:
     """A directory that a model may read. Hidden files, and links that lead out, do not exist in it.
 
     `root` must exist and be resolved. Paths are relative to it, with `/`. Every method raises a
-    ValueError that says what was wrong with a path, in words that a model can act on.
+    ValueError with the problem of a path, in words that a model can act on.
     """
 
     root: Path
@@ -196,7 +196,7 @@ class Folder:
         return place.is_relative_to(self.root) and not _is_hidden(place.relative_to(self.root))
 
     def _visible(self, directory: Path) -> Iterator[tuple[Path, Path]]:
-        """Yield what may be seen of a directory, in order, each with its real place."""
+        """Yield the visible entries of a directory, in order, each with its real path."""
         for child in sorted(directory.iterdir()):
             with suppress(ValueError):
                 if child.name not in SKIPPED_DIRECTORIES:
@@ -215,7 +215,7 @@ class Folder:
             return
         try:
             visible = list(self._visible(start))
-        except OSError:  # it vanished, or nobody may read it
+        except OSError:  # it vanished, or is not readable
             return
         yield from (child for child, place in visible if place.is_file())
         for child, place in visible:

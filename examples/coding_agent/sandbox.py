@@ -1,9 +1,9 @@
 """A shell that sees one directory, cannot write to it, and has no network: bubblewrap, with limits.
 
-What it keeps away: the rest of the disk but for programs (/usr and what belongs to it), other processes, the
-network, the worker's environment with its keys, and privileges. What it does not: the kernel is the host's,
-and a hole in it is a way out; programs may use as much of the machine as the limits below let them. For code
-of strangers take a virtual machine.
+It isolates from the rest of the disk except programs (/usr and the folders linked into it), other
+processes, the network, the worker's environment with its keys, and privileges. It does not isolate from
+the host's kernel, whose vulnerabilities are a way out; programs may use as much of the machine as the
+limits below permit. For untrusted code use a virtual machine.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SECONDS = 20
-"""That a command may take."""
+"""Time limit of a command."""
 
 LIMITS = {
     "--cpu": 20,  # seconds of each process
@@ -31,11 +31,11 @@ SYSTEM = ("/bin", "/lib", "/lib32", "/lib64", "/sbin")
 
 
 class NoSandboxError(Exception):
-    """There is no sandbox here, so nothing is run."""
+    """The sandbox is unavailable, so no command is run."""
 
 
 def command_line(directory: Path, command: str) -> list[str]:
-    """Return what runs a command of bash in the sandbox.
+    """Return the command line that runs a command of bash in the sandbox.
 
     Raises:
         NoSandboxError: bubblewrap or prlimit is not installed.
@@ -61,7 +61,7 @@ def command_line(directory: Path, command: str) -> list[str]:
 
 
 def _system() -> Iterator[str]:
-    """Yield what makes the folders of programs that are links into /usr, or folders of their own."""
+    """Yield the options for the folders of programs that are links into /usr, or folders of their own."""
     for folder in map(Path, SYSTEM):
         if folder.is_symlink():
             yield from ("--symlink", str(folder.readlink()), str(folder))
@@ -70,10 +70,10 @@ def _system() -> Iterator[str]:
 
 
 async def run(directory: Path, command: str) -> tuple[int | None, str]:
-    """Run a command of bash; return its exit code (None: its time was up) and what it wrote.
+    """Run a command of bash; return its exit code (None: it timed out) and its output.
 
     Raises:
-        NoSandboxError: there is no sandbox, or the kernel does not let anybody make one.
+        NoSandboxError: the sandbox is not installed, or the kernel does not permit it.
     """
     process = await asyncio.create_subprocess_exec(
         *command_line(directory, command),
@@ -92,8 +92,8 @@ async def run(directory: Path, command: str) -> tuple[int | None, str]:
         code = None
     finally:  # also when the call is cancelled
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # bubblewrap takes all that runs in it along
-        await process.communicate()  # asyncio waits for the end of what was written, too
+            os.killpg(process.pid, signal.SIGKILL)  # ends all processes in bubblewrap, too
+        await process.communicate()  # asyncio waits for the end of the output, too
     text = written.decode(errors="replace")
     if text.startswith("bwrap: "):
         raise NoSandboxError(f"no command is run without a sandbox, and none works here: {text.strip()}")
@@ -101,7 +101,7 @@ async def run(directory: Path, command: str) -> tuple[int | None, str]:
 
 
 async def _read(process: asyncio.subprocess.Process, written: bytearray) -> None:
-    """Keep the beginning and the end of what a process writes."""
+    """Keep the beginning and the end of a process's output."""
     assert process.stdout  # noqa: S101 -- it is a pipe
     while piece := await process.stdout.read(65_536):
         written += piece

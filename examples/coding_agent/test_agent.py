@@ -1,4 +1,4 @@
-"""What the agent does and cannot do, on real servers; a script takes the place of the model."""
+"""The abilities and limits of the agent, on real servers; a script takes the place of the model."""
 
 import socket
 import subprocess
@@ -17,7 +17,7 @@ FIXES = call("edit_file", path="sums.py", old="a - b", new="a + b")
 
 
 def has_sandbox() -> bool:
-    """Whether bubblewrap is installed, and the kernel lets it work."""
+    """Return whether bubblewrap is installed, and permitted by the kernel."""
     try:
         command = sandbox.command_line(Path.cwd(), "true")
     except sandbox.NoSandboxError:
@@ -32,7 +32,7 @@ needs_sandbox = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the agent works in; a secret lies beside it."""
+    """The agent's working directory; a secret lies beside it."""
     (tmp_path / "secret").write_text("hidden")
     work = tmp_path / "work"
     work.mkdir()
@@ -44,7 +44,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @needs_sandbox
 async def test_it_tries_changes_and_tries_again(everloop_app: StartApp, directory: Path) -> None:
-    """Nothing is written before somebody has seen it and agreed, though the worker dies meanwhile."""
+    """Nothing is written before a person has seen and approved it, though the worker dies meanwhile."""
     script = Script(call("run", command=TRIES), FIXES, call("run", command=TRIES), "It adds now.")
     app = await everloop_app(agent, model=script, worker="process")
 
@@ -63,7 +63,7 @@ async def test_it_tries_changes_and_tries_again(everloop_app: StartApp, director
 
 
 async def test_a_no_leaves_the_file_alone(everloop_app: StartApp, directory: Path) -> None:
-    """The model reads why."""
+    """The model reads the reason."""
     script = Script(FIXES, "It stays.")
     app = await everloop_app(agent, model=script)
 
@@ -126,7 +126,7 @@ async def test_a_command_has_no_network(directory: Path) -> None:
 async def test_without_a_sandbox_nothing_runs(
     everloop_app: StartApp, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model reads what is missing; no command runs outside."""
+    """The model reads the missing program; no command runs outside."""
     app = await everloop_app(agent, model=Script(call("run", command="touch /tmp/ran"), "I cannot."))
     monkeypatch.setenv("PATH", str(directory))
 

@@ -1,4 +1,4 @@
-"""The directory that the agent works in. Nothing outside of it is read or written."""
+"""The directory that the agent works in. Files outside of it are not read or written."""
 
 import tempfile
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Workspace:
     root: Path
 
     def find(self, path: str) -> Path:
-        """Return the place of a path, which need not be there yet.
+        """Return the resolved path of a file, which need not exist yet.
 
         Raises:
             ValueError: it leads out of the directory, through a link too, or into `.git`.
@@ -37,7 +37,7 @@ class Workspace:
         """Return the text of a file.
 
         Raises:
-            ValueError: there is none, or it is no text, or too large.
+            ValueError: it does not exist, is not a text, or is too large.
         """
         place = self.find(path)
         if not place.is_file():
@@ -47,7 +47,7 @@ class Workspace:
         return place.read_text(encoding="utf-8")
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, whole: whoever looks, or whatever dies, finds the old one or the new one."""
+        """Write a file atomically: readers find the old or the new content, even after a crash."""
         place = self.find(path)
         if len(text.encode()) > LARGEST:
             raise ValueError(f"that is more than {LARGEST} bytes")

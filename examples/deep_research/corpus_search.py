@@ -1,4 +1,4 @@
-"""What the agents can do with the corpus: search it, read it, and check a quotation."""
+"""Functions on the corpus: search it, read it, and check a quotation."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 CORPUS = Path(__file__).parent / "corpus"
 SHOWN = 12
-"""Lines that a search returns at most."""
+"""Greatest number of lines that a search returns."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def lines_of(document: str) -> list[Passage]:
     """Return the lines of a document, counted from 1.
 
     Raises:
-        LookupError: there is no such document.
+        LookupError: the document does not exist.
     """
     if document not in {file.stem for file in CORPUS.glob("*.md")}:  # so no name leads out of the folder
         raise LookupError(f"there is no document {document!r}; `search` says what documents are called")
@@ -43,7 +43,7 @@ def lines_of(document: str) -> list[Passage]:
 
 
 def find_quotation(document: str, quotation: str) -> int | None:
-    """Return the line where a quotation begins; None if it is none. Line breaks and spaces do not count."""
+    """Return the line where a quotation begins; None if it does not occur. White space is ignored."""
     words = quotation.split()
     lines = [(each.line, word) for each in lines_of(document) for word in each.text.split()]
     texts = [word for _, word in lines]

@@ -1,4 +1,4 @@
-"""What the agents do, on a real Temporal and a real Valkey; a function takes the place of their models."""
+"""The agents' work, on a real Temporal and a real Valkey; a function takes the place of their models."""
 
 import asyncio
 from collections import Counter
@@ -26,7 +26,7 @@ def published(*quotations: dict[str, str]) -> Call:
 
 
 class Models:
-    """What the models say: the editor asks two readers, each searches and answers, the editor publishes."""
+    """Stand-in for the models: the editor asks two readers, both search and answer, the editor publishes."""
 
     def __init__(self, *reports: Call) -> None:
         self.asked: Counter[str] = Counter()
@@ -35,7 +35,7 @@ class Models:
         self.fish_may_answer = asyncio.Event()
 
     async def __call__(self, request: ChatRequest) -> str | Call | list[Call]:
-        """Return the next reply of whoever is asked."""
+        """Return the next reply of the requested model."""
         if "publish" not in request.tool_names:
             return await self._read(request)
         self.asked["editor"] += 1
@@ -54,7 +54,7 @@ class Models:
 
 
 async def test_readers_work_at_once_and_claims_have_sources(everloop_app: StartApp) -> None:
-    """A quotation that nobody has written is refused, and the editor corrects it before anybody reads it."""
+    """An invented quotation is rejected, and the editor corrects it before the report is published."""
     models = Models(published(DRY, MADE_UP), published(DRY, BACK))
     models.fish_may_answer.set()
     app = await everloop_app(editor, reader, model=FunctionModel(models))
@@ -72,7 +72,7 @@ async def test_readers_work_at_once_and_claims_have_sources(everloop_app: StartA
 
 
 async def test_what_was_read_is_not_read_again_after_a_crash(everloop_app: StartApp) -> None:
-    """The worker dies while one reader still works: that one goes on, the other one's findings are there."""
+    """The worker dies while one reader still works: it continues, the other one's findings are stored."""
     models = Models(published(DRY, BACK))
     app = await everloop_app(editor, reader, model=FunctionModel(models), worker="process")
 
@@ -85,11 +85,11 @@ async def test_what_was_read_is_not_read_again_after_a_crash(everloop_app: Start
     result = await app.wait(task)
 
     assert result.state == "completed"
-    assert models.asked == {"editor": 3, FLOODS: 2, FISH: 3}  # the call that was cut off, once more
+    assert models.asked == {"editor": 3, FLOODS: 2, FISH: 3}  # the interrupted call, once more
 
 
 def test_a_quotation_is_found_across_lines() -> None:
-    """Line breaks are no words, other words are others, and what is no document is none."""
+    """Line breaks are ignored, changed words are rejected, and an unknown document is an error."""
     across = "by the gauge at the station: 86 cubic metres a second in both years."
 
     def claim(document: str, quote: str) -> list[Claim]:

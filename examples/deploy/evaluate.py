@@ -1,7 +1,7 @@
-"""Play tasks of the past on a real model, and count how many end as they should.
+"""Replay past tasks on a real model, and count the expected results.
 
-A case is a file that `everloop.testing.export` has written, of a task that went well. What the model says may
-differ; which tools it calls with which arguments, and how the task ends, may not.
+A case is a file that `everloop.testing.export` has written, of a successful task. The texts of the
+model may differ; its tool calls with their arguments, and the final state of the task, may not.
 """
 
 import argparse
@@ -18,7 +18,7 @@ CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 
 
 def difference(case: Case, result: Result) -> str:
-    """Return how a task differs from what it was to come to; empty: it does not."""
+    """Return the difference of a task from its expected result; empty if they match."""
     wanted = [(call.name, call.arguments) for call in case.expected.calls]
     made = [(call.name, call.arguments) for call in result.tool_calls]
     if result.state != case.expected.state:
@@ -27,7 +27,7 @@ def difference(case: Case, result: Result) -> str:
 
 
 async def evaluate(model: StandIn | str) -> float:
-    """Play cases, write what came of each, and return which part of them is as it should be."""
+    """Replay cases, print the result of each, and return the fraction that passed."""
     outcomes: list[bool] = []
     async with running(agent, model=model) as app:
         for file in CASES:

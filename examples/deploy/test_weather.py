@@ -1,4 +1,4 @@
-"""What the agent does, and how cases are judged: a pipeline runs this before it builds an image."""
+"""The agent's work, and the judgement of cases: a pipeline runs this before it builds an image."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ ASKS = call("temperature", city="Oslo")
 
 
 async def test_it_tells_the_temperature(everloop_app: StartApp, tmp_path: Path) -> None:
-    """The tool knows, and the model says it. Such a task may become a case."""
+    """The tool returns the temperature, and the model reports it. Such a task may become a case."""
     app = await everloop_app(agent, model=Script(ASKS, "It is 4 degrees."))
 
     result = await app.ask("How warm is it in Oslo?")

@@ -62,7 +62,7 @@ def record(invoice: Invoice, context: ToolContext) -> Invoice:
 
 
 def save(invoice: Invoice) -> None:
-    """Keep an invoice in the database; the same once more changes nothing.
+    """Store an invoice in the database; repeating it changes nothing.
 
     Raises:
         ValueError: another invoice of this supplier has this number.

@@ -1,4 +1,4 @@
-"""What the clerk does, on a real Temporal and a real Valkey; a script takes the place of the model."""
+"""The clerk's work, on a real Temporal and a real Valkey; a script takes the place of the model."""
 
 import asyncio
 import sqlite3
@@ -40,13 +40,13 @@ RIGHT = LAMPS.model_copy(update={"total": 42_600})
 
 @pytest.fixture(autouse=True)
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the invoices of a test are kept."""
+    """Database of the invoices of a test."""
     monkeypatch.setenv("INVOICES_DATABASE", str(tmp_path / "invoices.db"))
     return tmp_path / "invoices.db"
 
 
 def recorded(database: Path) -> list[Invoice]:
-    """Return the invoices that are kept."""
+    """Return the stored invoices."""
     with closing(sqlite3.connect(database)) as connection:
         return [
             Invoice.model_validate_json(data) for (data,) in connection.execute("SELECT data FROM invoices")
@@ -54,7 +54,7 @@ def recorded(database: Path) -> list[Invoice]:
 
 
 async def test_a_file_becomes_data(everloop_app: StartApp, database: Path) -> None:
-    """The model reads the file; its answer fits the schema; the invoice is recorded. Nobody is asked."""
+    """The model reads the file; its answer fits the schema; the invoice is recorded without a question."""
     script = Script(call("record", invoice=PAPER.model_dump(mode="json")), Invoices(invoices=[PAPER]))
     app = await everloop_app(agent, model=script)
 
@@ -87,7 +87,7 @@ async def test_a_person_corrects_what_does_not_add_up(everloop_app: StartApp, da
 
 
 async def test_a_correction_is_checked_too(everloop_app: StartApp, database: Path) -> None:
-    """What still does not add up is asked about again."""
+    """A correction with a wrong sum is asked about again."""
     script = Script(call("record", invoice=LAMPS.model_dump(mode="json")), Invoices(invoices=[RIGHT]))
     app = await everloop_app(agent, model=script)
 
@@ -100,7 +100,7 @@ async def test_a_correction_is_checked_too(everloop_app: StartApp, database: Pat
 
 
 async def test_an_invoice_is_recorded_once(everloop_app: StartApp, database: Path) -> None:
-    """The same one changes nothing, and another one of the same number is refused."""
+    """The same one changes nothing, and another one of the same number is rejected."""
     other = PAPER.model_copy(update={"tax": 0, "total": 18_950})
     calls = [call("record", invoice=each.model_dump(mode="json")) for each in (PAPER, PAPER, other)]
     app = await everloop_app(agent, model=Script(*calls, Invoices(invoices=[PAPER])))

@@ -1,4 +1,4 @@
-"""A companion that knows what was said months ago: conversations are summed up, facts are kept for good."""
+"""A companion with long memory: conversations are summarized, facts are stored permanently."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ def forget(fact: str, context: ToolContext) -> str:
 
 
 async def known_facts(context: HookContext) -> str:
-    """Tell the model what it knows of this user; it is asked before each reply."""
+    """Return the stored facts about this user for the prompt, before each reply."""
     known = await asyncio.to_thread(facts.of, context.owner)
     return "What you know of the user:\n" + "\n".join(f"- {fact}" for fact in known) if known else ""
 

@@ -1,4 +1,4 @@
-"""What the agent knows of people, for good: a table of facts, each belonging to an owner."""
+"""Permanent memory of the agent: a table of facts, each belonging to an owner."""
 
 import os
 import sqlite3
@@ -16,19 +16,19 @@ def _database() -> Generator[sqlite3.Connection]:
 
 
 def add(owner: str, fact: str) -> None:
-    """Keep a fact; the same once more changes nothing."""
+    """Store a fact; repeating it changes nothing."""
     with _database() as database:
         database.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (owner, fact))
 
 
 def remove(owner: str, fact: str) -> bool:
-    """Forget a fact; return whether it was known."""
+    """Remove a fact; return whether it was stored."""
     with _database() as database:
         return database.execute("DELETE FROM facts WHERE owner = ? AND fact = ?", (owner, fact)).rowcount > 0
 
 
 def of(owner: str) -> list[str]:
-    """Return what is known of somebody, oldest first."""
+    """Return the facts of an owner, oldest first."""
     with _database() as database:
         rows = database.execute("SELECT fact FROM facts WHERE owner = ? ORDER BY rowid", (owner,))
         return [fact for (fact,) in rows]

@@ -1,4 +1,4 @@
-"""What the companion does, on a real Temporal and a real Valkey; a function takes the place of the model."""
+"""The companion's work, on a real Temporal and a real Valkey; a function takes the place of the model."""
 
 from pathlib import Path
 
@@ -13,17 +13,17 @@ SUMMARY = "The user, Ann, told of her garden."
 
 @pytest.fixture(autouse=True)
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the facts of a test are kept."""
+    """Database of the facts of a test."""
     monkeypatch.setenv("FACTS_DATABASE", str(tmp_path / "facts.db"))
 
 
 def said_in(request: ChatRequest) -> str:
-    """Return all that a model is sent."""
+    """Return the text of a model request."""
     return "\n".join(message.text for message in request.messages)
 
 
 async def test_what_was_said_long_ago_is_summed_up(everloop_app: StartApp) -> None:
-    """The newest messages are recalled as they are, those before them as a summary: prompts stay short."""
+    """The newest messages are recalled in full, earlier ones as a summary: prompts stay short."""
     prompts: list[str] = []
 
     def model(request: ChatRequest) -> str:
@@ -35,7 +35,7 @@ async def test_what_was_said_long_ago_is_summed_up(everloop_app: StartApp) -> No
     app = await everloop_app(agent, model=FunctionModel(model))
     first = await app.ask("Day 1 in my garden.")
     day = 1
-    while SUMMARY not in prompts[-1]:  # nobody waits for a summary: it is written after the answer
+    while SUMMARY not in prompts[-1]:  # the answer does not wait for a summary, which follows it
         day += 1
         await app.ask(f"Day {day} in my garden.", context_id=first.context_id)
 
@@ -45,7 +45,7 @@ async def test_what_was_said_long_ago_is_summed_up(everloop_app: StartApp) -> No
 
 
 async def test_facts_are_known_in_other_conversations(everloop_app: StartApp) -> None:
-    """Also after its worker was killed, until the user wants them forgotten."""
+    """Also after its worker was killed, until the user asks to forget them."""
     fact = "Ann's daughter Mia plays the cello."
     script = Script(
         call("remember", fact=fact),
@@ -68,7 +68,7 @@ async def test_facts_are_known_in_other_conversations(everloop_app: StartApp) ->
 
 
 def test_facts_are_those_of_their_owner() -> None:
-    """Nobody is told what somebody else has said; a fact that is kept twice is one."""
+    """Facts of other users stay hidden; a fact that is stored twice is one."""
     facts.add("ann", "Likes tea.")
     facts.add("ann", "Likes tea.")
 

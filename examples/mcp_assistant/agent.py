@@ -17,7 +17,7 @@ agent = Agent(
             command=[sys.executable, str(HERE / "calendar_server.py")],
             name="calendar",
             prefix="calendar_",
-            needs_approval=["add_*"],  # what the server says of its tools counts where this says nothing
+            needs_approval=["add_*"],  # other tools follow the hints of the server
         ),
         mcp(
             command=[sys.executable, str(HERE / "notes_server.py")],

@@ -1,4 +1,4 @@
-"""What the assistant does, with both servers as processes; a script takes the place of the model."""
+"""The assistant's work, with both servers as processes; a script takes the place of the model."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ TOOLS = {
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the servers are started, and keep what they are told."""
+    """Working directory and storage of the servers."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -33,7 +33,7 @@ def list_files(directory: Path) -> list[Path]:
 
 
 async def test_tools_of_both_servers_work_together(everloop_app: StartApp, directory: Path) -> None:
-    """The model is offered all, each with the prefix of its server; what a server refuses, it is told."""
+    """The model is offered all tools, each with the prefix of its server; it reads their errors."""
     looks = [call("calendar_list_events", day="2026-07-01"), call("notes_list_notes")]
     writes = [call("notes_write_note", title=title, text="Dentist.") for title in ("July", "../calendar")]
     script = Script(looks, writes, "Noted.")
@@ -64,7 +64,7 @@ async def test_what_changes_the_calendar_is_approved_first(everloop_app: StartAp
 
 
 async def test_a_server_says_what_has_to_be_approved(everloop_app: StartApp, directory: Path) -> None:
-    """`delete_note` is destructive, in the words of its server; a no keeps the note, and is told."""
+    """`delete_note` is destructive according to its server; a no keeps the note, and the model reads it."""
     (directory / "notes").mkdir()
     (directory / "notes" / "July.md").write_text("Nothing planned.")
     app = await everloop_app(agent, model=Script(call("notes_delete_note", title="July"), "It stays."))

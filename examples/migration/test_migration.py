@@ -1,4 +1,4 @@
-"""The agents of the three pages do what those before them did; a script takes the place of their models."""
+"""The agents of the three pages behave as their originals; a script takes the place of their models."""
 
 import from_langgraph
 import from_openai_agents
@@ -11,7 +11,7 @@ CANCELS = call("cancel_order", order="A-1")
 
 
 async def test_openai_agents(everloop_app: StartApp) -> None:
-    """An approval, a handoff, and a second message that knows of the first."""
+    """An approval, a handoff, and a second message that depends on the first."""
     script = Script(CANCELS, "It is cancelled.", call("hand_over_to_billing"), "The invoice comes by mail.")
     app = await everloop_app(*from_openai_agents.agents, model=script)
 
@@ -46,7 +46,7 @@ async def test_pydantic_ai(everloop_app: StartApp, monkeypatch: pytest.MonkeyPat
 async def test_langgraph(
     everloop_app: StartApp, monkeypatch: pytest.MonkeyPatch, *, answer: bool, state: str
 ) -> None:
-    """The tool asks in its middle, and what it is answered decides."""
+    """The tool asks in its middle, and the answer decides."""
     monkeypatch.setattr(from_langgraph, "ORDERS", {"A-1": "on its way"})
     app = await everloop_app(from_langgraph.agent, model=Script(CANCELS, "As you wish."))
 

@@ -1,4 +1,4 @@
-"""A reporter that is woken each night by a schedule: what was sold the day before, and what stands out."""
+"""A reporter that a schedule starts each night: sales of the day before, and remarkable figures."""
 
 import csv
 import os
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from everloop import Agent, Limits, Memory, Retries, ToolContext, prompt, tool, tools
 
 TIME_ZONE = ZoneInfo("Europe/Berlin")
-"""Where the shop is: the schedule is read in it, and a day begins there at midnight."""
+"""Time zone of the shop: the schedule uses it, and a day begins there at midnight."""
 
 
 class Sales(BaseModel):
@@ -72,6 +72,6 @@ agent = Agent(
         tools(sales, publish),
     ],
     memory=Memory(max_messages=20, strategy="summary"),
-    # A night that goes wrong ends before the next one begins, which it would keep from starting.
+    # A failing night ends before the next one begins: it would prevent its start.
     limits=Limits(iterations=10, wall_clock=timedelta(hours=12)),
 )

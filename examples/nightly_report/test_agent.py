@@ -1,4 +1,4 @@
-"""What the reporter does, on a real Temporal and a real Valkey; a script takes the place of the model."""
+"""The reporter's work, on a real Temporal and a real Valkey; a script takes the place of the model."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,19 +17,19 @@ REPORT = call("publish", report="# 236 euros\n\nKettles sold well.")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the tills deliver."""
+    """Delivery folder of the tills."""
     monkeypatch.setenv("SALES_FOLDER", str(tmp_path))
     return tmp_path
 
 
 def deliver(folder: Path, day: date) -> None:
-    """Let the tills deliver what was sold on a day."""
+    """Deliver the sales of a day, as the tills do."""
     (folder / f"sales-{day}.csv").write_text(TILL, encoding="utf-8")
 
 
 @asynccontextmanager
 async def scheduled(app: App, context: str = "") -> AsyncGenerator[str]:
-    """Make the schedule of each night, and yield its id."""
+    """Create the nightly schedule, and yield its id."""
     schedule = await app.client.create_schedule(
         "Report on yesterday.",
         id=f"nightly-{uuid4().hex[:8]}",  # schedules are those of the whole session

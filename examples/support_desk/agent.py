@@ -1,4 +1,4 @@
-"""A support desk: it looks orders up and gives money back; where it is much, a supervisor has to agree."""
+"""A support desk: it looks up orders and refunds them; a supervisor has to approve large refunds."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -11,14 +11,14 @@ from shop import ORDERS, Order, payments
 from everloop import Agent, Retries, ToolContext, prompt, tool, tools
 
 SMALL = 5_000
-"""Cents that the desk gives back by itself."""
+"""Cents that the desk refunds without approval."""
 
 SUPERVISORS = "refunds:approve"
-"""The scope of those who may approve more: `everloop keys add NAME --scopes refunds:approve`."""
+"""The scope of supervisors: `everloop keys add NAME --scopes refunds:approve`."""
 
 
 def is_large(arguments: Mapping[str, JsonValue]) -> bool:
-    """Whether a supervisor has to approve a refund."""
+    """Return whether a supervisor has to approve a refund."""
     cents = arguments["cents"]
     return not isinstance(cents, int) or cents > SMALL
 
@@ -26,7 +26,7 @@ def is_large(arguments: Mapping[str, JsonValue]) -> bool:
 def order_of(customer: str, order: str) -> Order:
     """Return an order, if it is the customer's."""
     found = ORDERS.get(order)
-    if not found or found.customer != customer:  # the same words, so that nobody learns of others' orders
+    if not found or found.customer != customer:  # the same text, so that orders of others stay unknown
         raise LookupError(f"{customer} has no order {order}")
     return found
 
@@ -53,11 +53,11 @@ async def refund(
         answer = await http.post(
             "/refunds",
             json={"order": order, "cents": cents},
-            # The same for every attempt of this call: after a crash the provider knows it, and pays once.
+            # The same for every attempt of this call: the provider recognizes it after a crash, and pays once
             headers={"Idempotency-Key": context.idempotency_key},
         )
     if answer.status_code == HTTPStatus.CONFLICT:
-        return {"refused": answer.json()["error"]}  # for good, so it is no failure to try again after
+        return {"refused": answer.json()["error"]}  # final, so not a failure that a retry could mend
     answer.raise_for_status()
     return answer.json()
 

@@ -1,6 +1,6 @@
-"""The shop that the desk works for, pretended: its orders, and a provider of payments as a server of its own.
+"""A simulated shop for the desk: its orders, and a provider of payments as a server of its own.
 
-Run it as `python shop.py`; it writes a line for each refund. What it knows is gone when it ends.
+Run it as `python shop.py`; it writes a line for each refund. Its data is lost when it ends.
 """
 
 import json
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 
 def payments() -> str:
-    """Return where the provider of payments answers."""
+    """Return the URL of the provider of payments."""
     return os.environ.get("SHOP_PAYMENTS", "http://127.0.0.1:9900")
 
 
@@ -37,7 +37,7 @@ ORDERS = {
 
 @dataclass(frozen=True)
 class Refund:
-    """Money that was given back."""
+    """A refunded amount."""
 
     id: str
     order: str
@@ -45,12 +45,12 @@ class Refund:
 
 
 class RefusedError(Exception):
-    """The provider does not pay; the message says why."""
+    """The provider rejects the payment; the message gives the reason."""
 
 
 @dataclass
 class Ledger:
-    """What the provider has paid. A key that it knows already is the same payment, and not a second one."""
+    """Payments of the provider. A repeated key denotes the same payment, not a second one."""
 
     refunds: dict[str, Refund] = field(default_factory=dict[str, Refund])
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -59,7 +59,7 @@ class Ledger:
         """Pay, once for each key and for each order.
 
         Raises:
-            RefusedError: there is no such order, it was refunded before, or it was cheaper.
+            RefusedError: the order does not exist, was refunded before, or was cheaper.
         """
         with self._lock:
             if key in self.refunds:
@@ -75,7 +75,7 @@ class Ledger:
 
 
 class Provider(ThreadingHTTPServer):
-    """Takes `POST /refunds` with the header Idempotency-Key."""
+    """Server of `POST /refunds` with the header Idempotency-Key."""
 
     def __init__(self, ledger: Ledger, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
@@ -83,7 +83,7 @@ class Provider(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """URL of the server."""
         return f"http://127.0.0.1:{self.server_port}"
 
 

@@ -1,4 +1,4 @@
-"""What the desk does, on a real Temporal and a real Valkey; a script takes the place of the model."""
+"""The desk's work, on a real Temporal and a real Valkey; a script takes the place of the model."""
 
 import asyncio
 import subprocess
@@ -19,7 +19,7 @@ LARGE = call("refund", order="A-1002", cents=64_900, reason="It arrived broken."
 
 
 class SilentLedger(Ledger):
-    """Pays, and says nothing of it the first time until it may."""
+    """Ledger that pays, and withholds its first answer until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class SilentLedger(Ledger):
         self.may_answer = threading.Event()
 
     def pay(self, key: str, order: str, cents: int) -> Refund:
-        """Pay; the first one who asks waits for the answer."""
+        """Pay; the first request waits for its answer."""
         self.keys.append(key)
         refund = super().pay(key, order, cents)
         if len(self.keys) == 1:
@@ -39,7 +39,7 @@ class SilentLedger(Ledger):
 
 @pytest.fixture
 def silent_ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentLedger]:
-    """What a provider pays that runs where the agent looks for it."""
+    """Ledger of a provider at the address that the agent uses."""
     ledger = SilentLedger()
     with Provider(ledger) as provider:
         monkeypatch.setenv("SHOP_PAYMENTS", provider.url)
@@ -51,14 +51,14 @@ def silent_ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentLedger]:
 
 @pytest.fixture
 def ledger(silent_ledger: SilentLedger) -> Ledger:
-    """One that answers at once."""
+    """Ledger that answers at once."""
     silent_ledger.may_answer.set()
     return silent_ledger
 
 
 @dataclass(frozen=True)
 class People:
-    """Who has a key, and what tells a gateway of them."""
+    """Persons with keys, and the gateway's settings for them."""
 
     settings: dict[str, str]
     ann: str
@@ -87,8 +87,8 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> People:
 
 
 async def only_approval(supervisor: Client) -> Approval:
-    """Return what waits for a supervisor; lists follow tasks in a moment."""
-    while not (waiting := [each async for each in supervisor.approvals()]):  # noqa: ASYNC110 -- the gateway knows when
+    """Return the only pending approval of a supervisor; lists lag behind tasks for a moment."""
+    while not (waiting := [each async for each in supervisor.approvals()]):  # noqa: ASYNC110 -- another process
         await asyncio.sleep(0.05)
     (approval,) = waiting
     return approval
@@ -101,7 +101,7 @@ async def ended(customer: Client, task: Result) -> Result:
 
 
 async def test_a_small_refund_needs_nobody(everloop_app: StartApp, people: People, ledger: Ledger) -> None:
-    """The desk looks the order up and gives the money back; the order of somebody else is none."""
+    """The desk looks the order up and refunds it; the order of another customer is not found."""
     others = call("find_order", order="B-2001")
     script = Script([call("find_order", order="A-1001"), others], SMALL, "You get your 39 euros back.")
     app = await everloop_app(agent, model=script, settings=people.settings)
@@ -118,7 +118,7 @@ async def test_a_small_refund_needs_nobody(everloop_app: StartApp, people: Peopl
 async def test_a_large_refund_is_a_supervisors(
     everloop_app: StartApp, people: People, ledger: Ledger
 ) -> None:
-    """The customer cannot approve it. Sue sees what it is about, and it is paid once she agrees."""
+    """The customer cannot approve it. Sue sees the refund, and it is paid when she agrees."""
     script = Script(LARGE, "You get your 649 euros back.")
     app = await everloop_app(agent, model=script, settings=people.settings)
     async with people.customer(app) as ann, people.supervisor(app) as sue:
@@ -127,7 +127,7 @@ async def test_a_large_refund_is_a_supervisors(
         with pytest.raises(ClientError, match=SUPERVISORS):
             await ann.approve(asked.id, asked.questions[0].id)
         with pytest.raises(ClientError):
-            await sue.task(asked.id)  # the task itself is none of her business
+            await sue.task(asked.id)  # the task itself is hidden from her
         assert not ledger.refunds
 
         approval = await only_approval(sue)
@@ -141,7 +141,7 @@ async def test_a_large_refund_is_a_supervisors(
 
 
 async def test_a_no_reaches_the_customer(everloop_app: StartApp, people: People, ledger: Ledger) -> None:
-    """The model reads why, and nothing is paid."""
+    """The model reads the reason, and nothing is paid."""
     script = Script(LARGE, "We have to see photographs of it first.")
     app = await everloop_app(agent, model=script, settings=people.settings)
     async with people.customer(app) as ann, people.supervisor(app) as sue:
@@ -157,7 +157,7 @@ async def test_a_no_reaches_the_customer(everloop_app: StartApp, people: People,
 async def test_a_worker_that_dies_after_it_paid_does_not_pay_again(
     everloop_app: StartApp, people: People, silent_ledger: SilentLedger
 ) -> None:
-    """The provider has paid when SIGKILL comes, and nobody has heard of it: the same key asks again."""
+    """The provider has paid when SIGKILL comes, before its answer arrived: the same key is sent again."""
     script = Script(SMALL, "You get your 39 euros back.")
     app = await everloop_app(agent, model=script, worker="process", settings=people.settings)
     async with people.customer(app) as ann:

@@ -1,4 +1,4 @@
-"""What the image of the library's workers and gateways serves."""
+"""Agents of the image of the library's workers and gateways."""
 
 from datetime import timedelta
 

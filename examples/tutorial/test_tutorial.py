@@ -19,12 +19,12 @@ from everloop.testing import Call, ChatRequest, FunctionModel, Script, call, run
 
 
 def results(result: Result) -> Sequence[tuple[str, str | None]]:
-    """Return what tools came to."""
+    """Return the results of tools."""
     return [(made.name, made.result) for made in result.tool_calls]
 
 
 async def test_it_looks_a_book_up() -> None:
-    """What the tool returns is what the model reads; what it raises, too."""
+    """The model reads results of the tool, and its errors."""
     script = Script(call("find_book", title="Emma"), call("find_book", title="Ema"), "Two copies.")
     async with running(step_1_tool.agent, model=script) as app:
         result = await app.ask("Is Emma in?")
@@ -36,7 +36,7 @@ async def test_it_looks_a_book_up() -> None:
 
 
 async def test_it_asks_before_it_spends_much() -> None:
-    """A cheap book is bought at once, a dear one when somebody has said yes."""
+    """A cheap book is bought at once, an expensive one after an approval."""
     script = Script(call("buy_book", title="Ulysses", price=12.0), "Ordered.")
     async with running(step_2_approval.agent, model=script) as app:
         assert results(await app.ask("Buy Ulysses")) == [("buy_book", "ordered Ulysses for 12.00 euros")]
@@ -106,7 +106,7 @@ async def test_it_asks_the_critic() -> None:
 
 
 async def test_its_answer_is_data() -> None:
-    """What does not fit goes back to the model, which has one more try."""
+    """An answer that does not fit goes back to the model, which has one more try."""
     wrong = {"title": "Emma", "reason": "It is witty.", "copies": "two"}
     right = step_7_structured_output.Recommendation(title="Emma", reason="It is witty.", copies=2)
     async with running(
@@ -118,7 +118,7 @@ async def test_its_answer_is_data() -> None:
 
 
 async def test_all_of_it_is_served_together() -> None:
-    """Every purchase of the deployed librarian waits for somebody."""
+    """Every purchase of the deployed librarian waits for an approval."""
     agents: list[Agent] = step_8_deployment.agents
     script = Script(call("buy_book", title="Ulysses", price=12.0), "Not now.")
     async with running(*agents, model=script) as app:
