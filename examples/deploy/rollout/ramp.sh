@@ -11,7 +11,7 @@ versions() {
   everloop temporal worker deployment "$command" --deployment-name "$deployment" --build-id "$build" "$@"
 }
 
-# Temporal hears of a build when its first worker asks for work.
+# Temporal registers a build when its first worker polls for work.
 tries=60
 until versions describe-version >/dev/null 2>&1; do
   tries=$((tries - 1))
