@@ -228,6 +228,7 @@ async def test_a_yes_in_the_command_line_shows_first_what_it_is_for(
             await terminal.until(QUESTION)
             await terminal.press("no", ENTER)
             await terminal.until('"sdb"')
+            await terminal.until(QUESTION)
             terminal.type(CTRL_D)
             assert await terminal.ended() == 6
         (question,) = (await client.task(task.id)).questions
