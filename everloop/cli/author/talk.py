@@ -34,8 +34,8 @@ def can_talk() -> bool:
 class Talk:
     """A conversation with the agents of a gateway: one task at a time; further lines go to that task.
 
-    Questions replace the prompt: a line that was begun before a question does not answer it. `terminal` is held
-    while the user reads a question, which lines of a log would push out of view.
+    Questions replace the prompt: a line that was begun before a question does not answer it. `terminal` is
+    held while the user reads a question, which lines of a log would push out of view.
     """
 
     def __init__(self, url: str, show: Show, terminal: asyncio.Lock, ask: Ask | None = None) -> None:
