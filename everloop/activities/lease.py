@@ -219,13 +219,7 @@ class CallLease:
         try:
             while (replies := await self._claim_surely(before, steps))[0].claim is Claim.HELD:
                 before = ()
-                if not self.has_waited:
-                    _log.info("another attempt at this call is at work; waiting for it")
-                self.has_waited = True
-                if not self._is_repeatable:
-                    self._asked_at = _BEGUN
-                await asyncio.sleep(POLL)
-                _raise_if_cancelled()
+                await self._pause()
         except asyncio.CancelledError:
             details = activity.cancellation_details()
             if details and details.cancel_requested:
@@ -241,6 +235,16 @@ class CallLease:
         self.is_ours = True
         self.attempts, self.may_repeat = replies[0].attempts, replies[0].may_repeat
         return replies
+
+    async def _pause(self) -> None:
+        """Pause until the next look at the call, which another attempt holds."""
+        if not self.has_waited:
+            _log.info("another attempt at this call is at work; waiting for it")
+        self.has_waited = True
+        if not self._is_repeatable:
+            self._asked_at = _BEGUN
+        await asyncio.sleep(POLL)
+        _raise_if_cancelled()
 
     async def work(self, work: Callable[[], Coroutine[object, object, T]]) -> T:
         """Wait until nobody else works on the call, do it, and let it go; see `claim` and `hold`."""

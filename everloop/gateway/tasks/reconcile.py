@@ -172,7 +172,7 @@ class Reconciler:
         return None if check[1].done() else check[1]
 
     async def check(self, task_id: str) -> None:
-        """Put the view of a task right, if that can be done now, for somebody who may have seen a newer one."""
+        """Repair the view of a task if that can be done now: a caller may have read a newer one."""
         await self._check(task_id)
 
     async def close(self) -> None:
