@@ -103,9 +103,6 @@ _LOOK = 5
 
 _ANSWER_TIME = 3.0
 
-_BEGUN = -1
-"""No reply has this position: if the record of a call is lost it has been begun for sure."""
-
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 _log = structlog.get_logger()
@@ -241,8 +238,6 @@ class CallLease:
         if not self.has_waited:
             _log.info("another attempt at this call is at work; waiting for it")
         self.has_waited = True
-        if not self._is_repeatable:
-            self._asked_at = _BEGUN
         await asyncio.sleep(POLL)
         _raise_if_cancelled()
 

@@ -193,6 +193,7 @@ class SyncClient:
     artifacts = _wait(Client.artifacts)
     artifact = _wait(Client.artifact)
     read = _wait(Client.read)
+    is_own = _wait(Client.is_own)
     download = _iterate(Client.download)
     save = _wait(Client.save)
     questions = _iterate(Client.questions)

@@ -56,7 +56,7 @@ async def test_a_plain_answer_takes_so_many_commands(own_redis: Redis) -> None:
         "look for the message": 1,
         "begin, and list": 11,
         "open the call": 7,
-        "close the call": 7,
+        "close the call": 8,
         "read the transcript": 1,
         "remember": 7,
         "end, and list": 18,

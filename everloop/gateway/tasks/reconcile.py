@@ -171,10 +171,6 @@ class Reconciler:
             check = self._checks[task_id] = now, asyncio.create_task(self._check(task_id))
         return None if check[1].done() else check[1]
 
-    async def check(self, task_id: str) -> None:
-        """Repair the view of a task if that can be done now: a caller may have read a newer one."""
-        await self._check(task_id)
-
     async def close(self) -> None:
         """Cancel all checks."""
         for _, check in list(self._checks.values()):

@@ -127,7 +127,6 @@ class TaskStreams:
             _log.warning(
                 "events lost, or an end taken back: sending a fresh snapshot", **task_fields(snapshot.view)
             )
-            await self._reconciler.check(task_id)  # Redis may have been set back to before what was followed
             snapshot, after = await self._snapshots.take(task_id, viewer_of_view(snapshot.view)), None
 
 

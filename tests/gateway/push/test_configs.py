@@ -250,7 +250,7 @@ async def test_a_message_with_an_eleventh_config_is_not_taken_in(harness: PushHa
         gate.set()
         await hook.until_delivered("TASK_STATE_COMPLETED")
     task = (await gateway.call("GetTask", {"id": task_id})).json()["result"]
-    assert "Delete one" in refused.json()["error"]["message"]
+    assert "delete or change one" in refused.json()["error"]["message"]
     assert "error" not in taken.json()
     told = [message["parts"][0]["text"] for message in task["history"] if message["role"] == "ROLE_USER"]
     assert told == [prompt, "pay 7"]
