@@ -1,6 +1,6 @@
 """What a task publishes while it runs. A task's view is the fold of these events, in stream order.
 
-Fold rules (`everloop.stores.views` follows them):
+Fold rules (`everloop.stores.log` follows them):
 
 - Every event comes from a run. A status or a chunk of a run never seen before makes it the newest; events of
   a run that was overtaken are dropped (a task that an operator reset has a new run id). Other events pass
