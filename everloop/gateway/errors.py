@@ -165,6 +165,15 @@ class TaskFullError(GatewayError):
         )
 
 
+class TaskBusyError(GatewayError):
+    """The task has many messages that it has not read yet."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(
+            f"task {task_id!r} has many messages that it has not read yet; send this one again when it has"
+        )
+
+
 class TaskTooLargeError(GatewayError):
     """The task is too large for one answer."""
 
@@ -264,6 +273,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     TaskEndedError: Answer(UnsupportedOperationError),
     TaskFullError: Answer(UnsupportedOperationError),
     TaskTooLargeError: Answer(UnsupportedOperationError),
+    TaskBusyError: Answer(UnavailableNowError, retry_after=5),
     AnswerInvalidError: Answer(InvalidParamsError),
     MessageChangedError: Answer(InvalidParamsError),
     KeyReusedError: Answer(InvalidParamsError),

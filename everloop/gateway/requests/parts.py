@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from google.protobuf.json_format import MessageToDict
@@ -18,7 +19,14 @@ from pydantic import JsonValue
 from everloop.agents.agent import Agent
 from everloop.gateway.requests.fields import MAX_PARTS
 from everloop.stores.artifacts.changes import NewPart
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.messages import (
+    DataPart,
+    FilePart,
+    Part,
+    StoredPart,
+    TextPart,
+    UserMessage,
+)
 from everloop.workflows.contract.parts import filename_problem, media_type_problem, url_problem
 
 MAX_FILES = 100
@@ -93,6 +101,59 @@ def _file(content: bytes, media_type: str, filename: str) -> InputFile:
     return InputFile(
         artifact_id=f"input-{digest.hexdigest()[:24]}",
         part=NewPart(kind="file", content=content, media_type=media_type, filename=filename),
+    )
+
+
+# What is too large for a task, which works on all that it gets in one thread: it gets such parts as files.
+
+MAX_INLINE_BYTES = 1_000_000
+"""Of a message as JSON that its task gets."""
+
+
+def with_large_as_files(message: UserMessage) -> tuple[UserMessage, tuple[InputFile, ...]]:
+    """Return a message whose largest texts and data are files, until it is small, and these files.
+
+    The same message has the same files.
+
+    Raises:
+        InvalidParamsError: it is large all the same, or would have too many files.
+    """
+    parts, files = list(message.parts), dict[str, InputFile]()
+    sizes = [len(part.model_dump_json().encode()) for part in parts]
+    size = len(message.model_dump_json().encode())
+    for index in sorted(range(len(parts)), key=lambda index: -sizes[index]):
+        part = parts[index]
+        if size <= MAX_INLINE_BYTES:
+            break
+        if not isinstance(part, FilePart):
+            file, parts[index] = _as_file(part)
+            files[file.artifact_id] = file
+            size += len(parts[index].model_dump_json().encode()) - sizes[index]
+    if sum(isinstance(part, FilePart) for part in parts) > MAX_FILES:
+        raise InvalidParamsError(
+            f"the message would have more than {MAX_FILES} files: of one with more than {MAX_INLINE_BYTES} "
+            "bytes the largest texts and data become files; send fewer and larger ones"
+        )
+    if size > MAX_INLINE_BYTES:
+        raise InvalidParamsError(
+            f"metadata and addresses of the message have more than {MAX_INLINE_BYTES} bytes; send what is "
+            "large as text, data or files"
+        )
+    return message.model_copy(update={"parts": tuple(parts)}), tuple(files.values())
+
+
+def _as_file(part: TextPart | DataPart) -> tuple[InputFile, FilePart]:
+    if isinstance(part, TextPart):
+        content, media_type = part.text.encode(), part.media_type or _UNNAMED["text"]
+    else:
+        content, media_type = orjson.dumps(part.data), part.media_type or _UNNAMED["data"]
+    file = _file(content, media_type, part.filename)
+    return file, FilePart(
+        media_type=media_type,
+        filename=part.filename,
+        size=len(content),
+        stored=StoredPart(artifact_id=file.artifact_id),
+        metadata=part.metadata,
     )
 
 

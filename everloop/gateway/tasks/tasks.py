@@ -30,8 +30,10 @@ from everloop.gateway.errors import (
     CALL_TIMEOUT,
     RPC_TIMEOUT,
     AnswerInvalidError,
+    GatewayError,
     MessageChangedError,
     NoWorkerError,
+    TaskBusyError,
     TaskEndedError,
     TaskPausedError,
     TaskUnknownError,
@@ -216,10 +218,8 @@ class Tasks:
             failure = error.cause
             if not isinstance(failure, ApplicationError):
                 raise
-            if failure.type == failures.INVALID_ANSWER:
-                raise AnswerInvalidError(failure.message) from error
-            if failure.type == failures.TASK_TERMINAL:
-                raise TaskEndedError(f"task {task_id!r} has ended and takes no more messages") from error
+            if refused := _refusal(task_id, failure):
+                raise refused from error
             if failure.type != _CLOSED_BEFORE_RESULT:
                 raise
             return ""
@@ -364,6 +364,19 @@ class Tasks:
 
     def _handle(self, task_id: str) -> TaskHandle:
         return self._client.get_workflow_handle(task_id, result_type=TaskResult)
+
+
+def _refusal(task_id: str, failure: ApplicationError) -> GatewayError | None:
+    """Return why a task takes a message not; None if it does not say so."""
+    match failure.type:
+        case failures.INVALID_ANSWER:
+            return AnswerInvalidError(failure.message)
+        case failures.TASK_BUSY:
+            return TaskBusyError(task_id)
+        case failures.TASK_TERMINAL:
+            return TaskEndedError(f"task {task_id!r} has ended and takes no more messages")
+        case _:
+            return None
 
 
 def submitted_view(task_id: str, task: TaskInput) -> TaskView:

@@ -68,6 +68,9 @@ INVALID_ANSWER = "InvalidAnswer"
 TASK_TERMINAL = "TaskTerminal"
 """The task has ended and accepts no more messages."""
 
+TASK_BUSY = "TaskBusy"
+"""The task has many messages that no model has read yet, and takes more when one has."""
+
 PLUGIN_VETO = "PluginVeto"
 """A plugin vetoed the task; the message is its reason. Not retryable."""
 
