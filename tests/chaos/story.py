@@ -81,7 +81,7 @@ class Story:
             self.states.append(self.state)
         if message:
             self.messages.add(message["messageId"])
-        if self.state == "TASK_STATE_INPUT_REQUIRED":
+        if self.state in {"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED"}:
             self.questions = questions_of(message)
 
     def _take_artifact(self, update: Json) -> None:
