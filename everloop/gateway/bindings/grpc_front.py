@@ -177,13 +177,14 @@ class _Side(asyncio.Protocol):
 
 
 class _Client(_Side):
-    """The side of a client. Nothing is read of it before the server is connected."""
+    """The side of a client."""
 
     def __init__(self, front: GrpcFront) -> None:
         self.other = _Side()
         self.other.other = self
         self._front = front
         self._heads = Heads()
+        self._early = b""
         self._name = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -193,16 +194,17 @@ class _Client(_Side):
         self._connecting = asyncio.create_task(self._connect(cast("asyncio.Transport", transport)))
 
     async def _connect(self, transport: asyncio.Transport) -> None:
-        transport.pause_reading()
         try:
             if not self._name:
                 raise ConnectionRefusedError
             await self._front.connect(self._name, self.other)
-            transport.resume_reading()
         except OSError:  # there is no room, or the server has stopped
             transport.abort()
-        if transport.is_closing() and self.other.transport:
+        if self.other.transport and transport.is_closing():
             self.other.transport.close()
+        elif self.other.transport:
+            self.other.transport.write(self._early)
+            transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -211,8 +213,11 @@ class _Client(_Side):
             if self.transport:
                 self.transport.abort()
             return
-        if passed:
+        if self.other.transport:
             super().data_received(passed)
+        elif self.transport:
+            self._early += passed
+            self.transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._front.forget(self._name)

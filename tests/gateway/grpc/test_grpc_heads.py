@@ -1,12 +1,14 @@
 """Heads of calls, which are read before anybody knows who sends them: what a connection may hold of them."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import cast
 
 import pytest
 import pytest_asyncio
+import uvloop
 from a2a.server.request_handlers.request_handler import RequestHandler
 
 from everloop.gateway.auth.access import AccessControl
@@ -132,3 +134,29 @@ async def test_a_connection_beyond_the_most_is_closed() -> None:
     for writer in opened:
         writer.close()
     assert served == [True, True, False, False]
+
+
+def test_what_comes_with_the_connection_is_passed_on() -> None:
+    """The loop of gateways reads it before the server is connected."""
+
+    async def ask() -> None:
+        settings = GatewaySettings(grpc_port=0, shutdown_grace=0)
+        server = GrpcServer(settings, AccessControl())
+        await server.start(cast("RequestHandler", None))
+        try:
+            answers = await asyncio.to_thread(lambda: [_answered(server.port) for _ in range(40)])
+        finally:
+            await server.stopped()
+        assert all(b"grpc-status" in answer for answer in answers)
+
+    uvloop.run(ask())
+
+
+def _answered(port: int) -> bytes:
+    """Return the answer to a call with too many headers, all of which is sent at once."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(_BEGUN + _frame(9, 4, 1, b"\xbe" * (MAX_HEADERS + 1)))
+        answer = b""
+        while b"grpc-status" not in answer and (more := client.recv(65_536)):
+            answer += more
+        return answer
