@@ -87,6 +87,19 @@ describe("a press", () => {
     expect(given).toEqual([{ approved: true, note: "" }]);
   });
 
+  it("that comes twice decides once, and on what has gone nothing", async () => {
+    await show(APPROVAL);
+    await later(1000);
+    const approve = button("Approve");
+    await act(async () => {
+      approve.click();
+      approve.click();
+      await act(() => render(null, document.body));
+      approve.click();
+    });
+    expect(given).toEqual([{ approved: true, note: "" }]);
+  });
+
   it("on a question that has moved under the pointer decides nothing", async () => {
     await show(APPROVAL);
     await later(1000);

@@ -22,8 +22,11 @@ function Asked({ question, onGiven }: AskedProps) {
   const [problem, setProblem] = useState("");
   const place = useRef<HTMLElement>(null);
   const still = useStill(place);
+  const isGiven = useRef(false); // before it is drawn that it is
   const give = async (given: Given): Promise<void> => {
+    if (isGiven.current) return;
     if (!still.check()) return setProblem("It has only just come here: look at it, and press again.");
+    isGiven.current = true;
     setBusy(true);
     setProblem("");
     try {
@@ -34,6 +37,7 @@ function Asked({ question, onGiven }: AskedProps) {
     } catch (error) {
       setProblem((error as Error).message);
     } finally {
+      isGiven.current = false;
       setBusy(false);
     }
   };

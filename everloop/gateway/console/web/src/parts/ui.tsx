@@ -1,7 +1,7 @@
 // Small things that all pages are made of.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { TaskState } from "../api/a2a";
 import type { Usage } from "../api/types";
 import type { Listing } from "../state/list";
@@ -212,16 +212,17 @@ export function useStill(place: { current: Element | null }): { isStill: boolean
   const [isStill, setStill] = useState(false);
   const last = useRef({ top: NaN, inner: NaN, since: 0 });
   const check = (): boolean => {
-    const { top } = place.current!.getBoundingClientRect();
-    const scroller = place.current!.closest(".turns");
+    if (!place.current) return false; // it has gone between two presses
+    const { top } = place.current.getBoundingClientRect();
+    const scroller = place.current.closest(".turns");
     const inner = top + (scroller?.scrollTop ?? scrollY);
     const { since, ...before } = last.current;
     const isMoved = document.hidden || (top !== before.top && inner !== before.inner);
     last.current = { top, inner, since: isMoved ? performance.now() : since };
     return performance.now() - last.current.since >= QUIET;
   };
+  useLayoutEffect(() => setStill(check())); // what is drawn anew may have moved it
   useEffect(() => {
-    check();
     const timer = setInterval(() => setStill(check()), QUIET / 5);
     return () => clearInterval(timer);
   }, []);
