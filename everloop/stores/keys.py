@@ -25,6 +25,29 @@ def history_key(task_id: str) -> str:
     return f"{_task(task_id)}:history"
 
 
+def head_key(task_id: str) -> str:
+    """Redis hash: what the log of a task comes to, as far as fences and lists need it."""
+    return f"{_task(task_id)}:head"
+
+
+def log_key(task_id: str) -> str:
+    """Redis stream: the log of a task."""
+    return f"{_task(task_id)}:log"
+
+
+def snapshot_key(task_id: str) -> str:
+    """Redis hash: the fold of the log up to a position."""
+    return f"{_task(task_id)}:snapshot"
+
+
+def registry_key(task_id: str) -> str:
+    """Redis hash: every key of a client's task and of its sub-agents → seconds that it lives after the end.
+
+    It has the field `open` while the task is open.
+    """
+    return f"{_task(task_id).partition('}')[0]}}}:registry"
+
+
 def tool_result_key(digest: str) -> str:
     """Redis string: what a tool has said to arguments and to whom, as long as it is to be told again."""
     return f"everloop:tool-result:{digest}"

@@ -178,7 +178,6 @@ class FoldedTask:
                 self._take_over(run_id)
                 return self._fold_status(run_id, event)
             case ArtifactChunk():
-                self._take_over(run_id)
                 return self._fold_chunk(run_id, event)
             case Narrated():
                 return self._status is None or is_at_work(self._status.state)
@@ -242,6 +241,7 @@ class FoldedTask:
             draft = _begin(run_id, chunk) if chunk.index == 0 and chunk.mode != "extend" else None
         if draft is None:
             return False
+        self._take_over(run_id)
         draft.append(chunk)
         self._drafts[chunk.artifact_id] = draft
         return True

@@ -229,9 +229,9 @@ function fold.status(status)
 end
 
 function fold.chunk(chunk)
-  take_over()
   local draft = draft_for(draft_of(chunk.artifact_id), chunk)
   if draft then
+    take_over()
     append(draft, chunk)
   end
 end

@@ -1,0 +1,58 @@
+"""Takes tasks whose views have expired, and contexts, out of the lists of their owners."""
+
+from typing import cast
+
+from redis.asyncio import Redis
+
+from everloop.runtime.redis import scan_page
+from everloop.stores.keys import OWNER_LISTS_KEYS, owner_contexts_key, owner_of_list_key
+from everloop.stores.log.contexts import Contexts
+from everloop.stores.log.lists import LISTS_SCRIPT, TaskLists, owner_keys
+from everloop.stores.retention import TASK_TTL, Cleaned
+
+_SCANNED = 1000
+"""Keys that one call to Redis looks at."""
+
+_SCANS = 50
+"""Calls of that kind that one step makes."""
+
+
+class ViewCleanup:
+    """Redis removes the views themselves. Any number of processes may do this at once, and each may die."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._lists = TaskLists(redis, int(TASK_TTL.total_seconds()), TASK_TTL, Contexts(redis))
+        self._contexts = Contexts(redis)
+        self._script = redis.register_script(LISTS_SCRIPT)
+
+    async def clean(self, cursor: str, *, dry_run: bool) -> Cleaned:
+        """Look through 50,000 keys from a cursor on; return how many tasks were (or would be) taken out.
+
+        Raises:
+            RedisError: Redis is away.
+        """
+        removed = 0
+        for _ in range(_SCANS):
+            cursor, keys = await scan_page(self._redis, cursor, OWNER_LISTS_KEYS, _SCANNED, "zset")
+            for key in keys:
+                owner = owner_of_list_key(key)
+                if key == owner_contexts_key(owner):
+                    await self._clean_contexts(owner, dry_run=dry_run)
+                else:
+                    removed += await self._clean_tasks(owner, dry_run=dry_run)
+            if not cursor:
+                break
+        return Cleaned(removed, cursor)
+
+    async def _clean_contexts(self, owner: str, *, dry_run: bool) -> None:
+        if not dry_run:
+            await self._contexts.prune(owner)
+
+    async def _clean_tasks(self, owner: str, *, dry_run: bool) -> int:
+        if dry_run:
+            return int(await self._script(keys=owner_keys(owner), args=["count_expired"]))
+        removed = 0
+        while expired := await self._script(keys=owner_keys(owner), args=["expired"]):
+            removed += await self._lists.drop_expired(owner, cast("list[str]", expired))
+        return removed

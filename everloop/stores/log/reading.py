@@ -1,0 +1,99 @@
+"""Reads what the log of a task comes to: its snapshot, and the fold of the entries behind it."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from everloop.stores.keys import head_key, log_key, snapshot_key
+from everloop.stores.log.codec import LogCodec, is_of_unknown_kind, unword
+from everloop.stores.log.interface import START, Snapshot
+from everloop.stores.scripts import Step
+from everloop.workflows.contract.fold import FoldedView, fold, task_view
+from everloop.workflows.contract.tasks import TaskView
+
+READ_SCRIPT = "log/read.lua"
+
+_Entry = tuple[str, Sequence[str]]
+
+
+class LogRead(NamedTuple):
+    """What `read.lua` answers. `entries` is None where the task is larger than was asked for."""
+
+    size: int
+    identity: str | None
+    status: str | None
+    event: str | None
+    position: str
+    has_lost_statuses: bool
+    snapshot: str | None
+    entries: Sequence[_Entry] | None
+    ids: str
+
+
+def log_keys(task_id: str) -> list[str]:
+    """Return the keys that the script takes."""
+    return [head_key(task_id), log_key(task_id), snapshot_key(task_id)]
+
+
+def reading(task_id: str, most: int | None = None) -> Step[LogRead]:
+    """Return the step that reads a task, but for its head only if it has no more than `most` bytes."""
+    return Step(task_id, READ_SCRIPT, log_keys(task_id), [sys.maxsize if most is None else most], as_read)
+
+
+def as_read(reply: Any) -> LogRead:  # noqa: ANN401 -- as of every step
+    """Return what the script has answered."""
+    size, (identity, status, event, last, lost), kept, entries, *ids = reply
+    return LogRead(
+        size,
+        identity,
+        status,
+        event,
+        last or START,
+        lost is not None,
+        kept,
+        None if ids else entries,
+        ids[0] if ids else "",
+    )
+
+
+def folded(codec: LogCodec, found: LogRead) -> FoldedView:
+    """Return what a log comes to.
+
+    Raises:
+        EncryptionError: it cannot be decrypted.
+    """
+    view = codec.folded(found.snapshot)
+    for _, words in found.entries or ():
+        try:
+            entry = codec.entry(dict(zip(words[::2], words[1::2], strict=True)))
+        except ValidationError as error:
+            if not is_of_unknown_kind(error):
+                raise
+        else:
+            view = fold(view, entry)
+    return view
+
+
+def view_of(codec: LogCodec, found: LogRead, history_length: int | None = None) -> TaskView | None:
+    """Return a view with its newest messages (None: all), or None if it is unknown.
+
+    Raises:
+        EncryptionError: it cannot be decrypted.
+    """
+    if found.entries is None:
+        return codec.status_view(found.identity, found.status, found.event)
+    view = task_view(folded(codec, found))
+    if view is None or history_length is None:
+        return view
+    first = len(view.history) - min(history_length, len(view.history))
+    return view.model_copy(update={"history": view.history[first:]})
+
+
+def snapshot_of(codec: LogCodec, found: LogRead, history_length: int | None = None) -> Snapshot | None:
+    """Return a view and its position; see `view_of`."""
+    if (view := view_of(codec, found, history_length)) is None:
+        return None
+    left_out = None if found.entries is not None else frozenset(map(unword, found.ids.split()))
+    return Snapshot(view, found.position, found.size, left_out, found.has_lost_statuses)

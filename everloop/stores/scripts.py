@@ -1,0 +1,127 @@
+"""Scripts at the keys of one client's task, several of them in one round trip.
+
+Each script is a page of Lua in a file of its own; `task.lua` stands before it. They run in order, and others may
+come between them: each that writes for a call looks at the lease of the call itself.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha1
+from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
+
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
+from temporalio.exceptions import ApplicationError
+
+from everloop.runtime.redis import NOW
+from everloop.workflows.contract import failures
+
+T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+
+_OVERTAKEN = "OVERTAKEN"
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What one attempt claims: `call_id` names the call within its task, `token` the attempt.
+
+    `order` sorts after that of every earlier attempt; attempts of the same order come as they come.
+    `attempt` is its number by Temporal's count, which begins again when an operator resets an activity.
+    """
+
+    task_id: str
+    call_id: str
+    token: str
+    order: str = ""
+    attempt: int = 1
+
+
+class OvertakenError(ApplicationError):
+    """Another attempt has taken the call over, or it is no longer wanted: this one has written nothing.
+
+    What writes for a call takes the lease of the attempt, and looks for a later one. The error ends the attempt.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("another attempt has taken this call over", type=failures.OVERTAKEN)
+        self.__suppress_context__ = True  # Temporal would keep it, and it may hold a secret
+
+
+def lease_words(lease: Lease | None, claims: str = "") -> list[str]:
+    """Return the words by which a script looks whether it may write for a call (`refusal` in `task.lua`).
+
+    `claims`: only while the attempt holds the call, and its claim was answered by one of these words. Without a
+    lease everything may be written.
+    """
+    return [lease.call_id, lease.token, lease.order, claims] if lease else ["", "", "", ""]
+
+
+@dataclass(frozen=True)
+class Step(Generic[T]):
+    """One script at the keys of a task. It may be repeated, when its answer was lost."""
+
+    task_id: str
+    file: str
+    """Of the script, in this folder: `log/append.lua`."""
+    keys: Sequence[str]
+    arguments: Sequence[str | bytes | int]
+    read: Callable[[Any], T]
+    """Reads the answer. A script that is not allowed to do anything answers none, and is not read."""
+
+
+@overload
+async def run_scripts(redis: Redis, first: Step[T1], /) -> tuple[T1]: ...
+@overload
+async def run_scripts(redis: Redis, first: Step[T1], second: Step[T2], /) -> tuple[T1, T2 | None]: ...
+@overload
+async def run_scripts(
+    redis: Redis, first: Step[T1], second: Step[T2], third: Step[T3], /
+) -> tuple[T1, T2 | None, T3 | None]: ...
+@overload
+async def run_scripts(redis: Redis, *steps: Step[Any]) -> tuple[Any, ...]: ...
+async def run_scripts(redis: Redis, *steps: Step[Any]) -> tuple[Any, ...]:
+    """Run scripts in order, in one round trip, and return what they answer.
+
+    Raises:
+        OvertakenError: one was asked for an attempt at a call that another one has taken over.
+    """
+    try:
+        replies = await _answers(redis, steps)
+    except NoScriptError:
+        for file in {step.file for step in steps}:
+            await redis.script_load(script(file))
+        replies = await _answers(redis, steps)
+    if _OVERTAKEN in replies:
+        raise OvertakenError
+    return tuple(step.read(reply) for step, reply in zip(steps, replies, strict=True))
+
+
+async def _answers(redis: Redis, steps: Sequence[Step[Any]]) -> list[Any]:
+    if len(steps) == 1:
+        return [await redis.execute_command(*_command(steps[0]))]
+    async with redis.pipeline(transaction=False) as pipeline:
+        for step in steps:
+            pipeline.execute_command(*_command(step))
+        return await pipeline.execute()
+
+
+def _command(step: Step[Any]) -> tuple[str | bytes | int, ...]:
+    return ("EVALSHA", script_sha(step.file), len(step.keys), *step.keys, *step.arguments)
+
+
+@cache
+def script(file: str) -> str:
+    """Return the text of a script of this folder."""
+    folder = Path(__file__).parent
+    return "\n".join((NOW, (folder / "task.lua").read_text("utf-8"), (folder / file).read_text("utf-8")))
+
+
+@cache
+def script_sha(file: str) -> str:
+    """Return the name by which Redis knows a script that it has loaded."""
+    return sha1(script(file).encode(), usedforsecurity=False).hexdigest()

@@ -1,0 +1,277 @@
+"""The fold: how the entries of a task's log change its view. Pure.
+
+The store has refused what is no news (`stores/log/append.lua`), so every entry counts, and none is dropped here:
+
+- An entry comes from a run. A status or a chunk makes its run the one that the view follows.
+- A status replaces the one before, whose message (unless its step is above 0: such a note is no part of the
+  conversation) goes to the history, then what the task has received; a message id stands there once.
+- A terminal status other than completed marks every artifact that is not complete as failed.
+- A chunk of index 0 begins an artifact in place of the one that stands there, or extends it, as its mode says;
+  any other one is appended. An empty text adds nothing, except that an artifact of nothing else is one.
+- `task-created` brings identity and first messages. They stand before whatever was published earlier.
+- Every other kind changes nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from pydantic import with_config
+
+from everloop.workflows.contract.events import (
+    FINAL_ATTEMPT,
+    ArtifactChunk,
+    StatusChanged,
+    TaskCreated,
+    TaskEvent,
+)
+from everloop.workflows.contract.messages import EMPTY, Message, Part, join_texts
+from everloop.workflows.contract.payloads import HIDE_VALUES, Wire
+from everloop.workflows.contract.tasks import Artifact, ForkOrigin, TaskState, TaskStatus, TaskView
+
+RESTORED_POSITION = -1
+"""Position of an artifact that was restored: before every one that a worker writes."""
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_AT_WORK = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
+
+
+class TaskIdentity(Wire):
+    """The static part of a view: what never changes once the task exists."""
+
+    task_id: str
+    context_id: str
+    owner: str
+    agent_id: str
+    created_at: datetime
+    fork: ForkOrigin | None = None
+
+
+@with_config(HIDE_VALUES)
+@dataclass(frozen=True)
+class FoldedArtifact:
+    """An artifact as far as it is published, and the draft that its last chunk belongs to."""
+
+    name: str
+    description: str
+    position: int
+    attempt: int
+    parts: tuple[Part, ...] = ()
+    complete: bool = False
+    failed: bool = False
+
+
+@with_config(HIDE_VALUES)
+@dataclass(frozen=True)
+class FoldedView:
+    """What the entries of a log come to, up to some position."""
+
+    identity: TaskIdentity | None = None
+    run_id: str | None = None
+    """The run that the view follows."""
+    runs: tuple[str, ...] = ()
+    """Every run that it has followed."""
+    status: StatusChanged | None = None
+    status_run: str = ""
+    """The run that published the status."""
+    history: Mapping[str, Message] = field(default_factory=dict[str, Message])
+    artifacts: Mapping[str, FoldedArtifact] = field(default_factory=dict[str, FoldedArtifact])
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """An event, the run that published it, and of `task-created` the task as it began."""
+
+    run_id: str
+    event: TaskEvent
+    opening: TaskView | None = None
+
+
+def fold(view: FoldedView, entry: LogEntry) -> FoldedView:
+    """Return the view after an entry."""
+    match entry.event:
+        case StatusChanged():
+            return _with_status(_following(view, entry.run_id), entry.run_id, entry.event)
+        case ArtifactChunk():
+            return _with_chunk(_following(view, entry.run_id), entry.event)
+        case TaskCreated() if entry.opening:
+            return _opened(view, entry.opening)
+        case _:
+            return view
+
+
+def task_view(view: FoldedView) -> TaskView | None:
+    """Return the task as clients see it, or None while its static part or its status is missing."""
+    if view.identity is None or view.status is None:
+        return None
+    status = {name: value for name, value in view.status if name in TaskStatus.model_fields}
+    return TaskView(
+        **dict(view.identity),
+        run_id=view.status_run,
+        version=view.status.version,
+        status=TaskStatus(**status),
+        history=tuple(view.history.values()),
+        artifacts=tuple(artifact_of(id_, artifact) for id_, artifact in view.artifacts.items()),
+    )
+
+
+def artifact_of(artifact_id: str, artifact: FoldedArtifact) -> Artifact:
+    """Return an artifact as clients see it."""
+    return Artifact(
+        artifact_id=artifact_id,
+        name=artifact.name,
+        description=artifact.description,
+        parts=join_texts(artifact.parts),
+        complete=artifact.complete,
+        failed=artifact.failed,
+    )
+
+
+def is_newer(view: FoldedView, run_id: str, status: StatusChanged) -> bool:
+    """Whether a status that was found out of a run is newer than that of the view.
+
+    Of a run that the view has never followed the times decide: it may have been found out long ago.
+    """
+    last = view.status
+    if last is None:
+        return True
+    if run_id == view.run_id:
+        return run_id != view.status_run or (status.version, status.step) > (last.version, last.step)
+    if run_id in view.runs:
+        return False
+    return view.run_id is None or microseconds(status.at) > microseconds(last.at)
+
+
+def restored(view: FoldedView, answer: TaskView) -> tuple[FoldedView, Sequence[TaskEvent]]:
+    """Return a view with what its workflow has answered, except where that is older, and what it publishes.
+
+    Artifacts that a worker is writing are left to it: they are replaced where a newer view rests. The status
+    is the last event: followers get nothing after an end.
+    """
+    status = status_of(answer)
+    applies = is_newer(view, answer.run_id, status)
+    history = [*answer.history]
+    last = view.status
+    if last and status.message and answer.run_id == view.status_run and not applies:
+        if last.message is None or last.message.message_id != status.message.message_id:
+            history.append(status.message)  # a newer status replaced it before it was published
+    view = replace(
+        view,
+        identity=view.identity or identity_of(answer),
+        history=_by_id([*history, *view.history.values()]),
+    )
+    if applies and (view.run_id is None or view.status is not None):
+        view = _following(view, answer.run_id)
+    replaces_drafts = applies and not is_at_work(status.state)
+    events: list[TaskEvent] = []
+    for artifact in answer.artifacts:
+        known = view.artifacts.get(artifact.artifact_id)
+        if known is None or (replaces_drafts and not known.complete):
+            chunks = chunks_of(artifact)
+            for chunk in chunks:
+                view = _with_chunk(view, chunk)
+            events += chunks
+    if applies:
+        view = _with_status(view, answer.run_id, status)
+        events.append(status)
+    return view, events
+
+
+def _following(view: FoldedView, run_id: str) -> FoldedView:
+    if view.run_id == run_id:
+        return view
+    runs = view.runs if run_id in view.runs else (*view.runs, run_id)
+    return replace(view, run_id=run_id, runs=runs)
+
+
+def _with_status(view: FoldedView, run_id: str, status: StatusChanged) -> FoldedView:
+    last = view.status
+    replaced = [last.message] if last and last.message and last.step == 0 else []
+    artifacts = view.artifacts
+    if fails_drafts(status.state):
+        artifacts = {id_: replace(each, failed=not each.complete) for id_, each in artifacts.items()}
+    return replace(
+        view,
+        status=status,
+        status_run=run_id,
+        history=_by_id([*view.history.values(), *replaced, *status.received]),
+        artifacts=artifacts,
+    )
+
+
+def _with_chunk(view: FoldedView, chunk: ArtifactChunk) -> FoldedView:
+    before = view.artifacts.get(chunk.artifact_id)
+    if before is None and chunk.index:
+        return view  # it was deleted meanwhile
+    if before is None or (chunk.index == 0 and chunk.mode != "extend"):
+        before = FoldedArtifact(chunk.name, chunk.description, chunk.position, chunk.attempt)
+    after = replace(
+        before,
+        position=chunk.position,
+        attempt=chunk.attempt,
+        parts=before.parts if before.parts and chunk.part == EMPTY else (*before.parts, chunk.part),
+        complete=chunk.last_chunk,
+        failed=chunk.failed,
+    )
+    return replace(view, artifacts={**view.artifacts, chunk.artifact_id: after})
+
+
+def _opened(view: FoldedView, opening: TaskView) -> FoldedView:
+    return replace(
+        view,
+        identity=view.identity or identity_of(opening),
+        status=view.status or status_of(opening),
+        status_run=view.status_run if view.status else opening.run_id,
+        history=_by_id([*opening.history, *view.history.values()]),
+    )
+
+
+def _by_id(messages: Iterable[Message]) -> dict[str, Message]:
+    first: dict[str, Message] = {}
+    for message in messages:
+        first.setdefault(message.message_id, message)
+    return first
+
+
+def identity_of(view: TaskView) -> TaskIdentity:
+    """Return the static part of a view."""
+    return TaskIdentity.model_validate(view, from_attributes=True)
+
+
+def status_of(view: TaskView) -> StatusChanged:
+    """Return the event that gives a task the status of this view."""
+    return StatusChanged(version=view.version, **dict(view.status))
+
+
+def chunks_of(artifact: Artifact) -> list[ArtifactChunk]:
+    """Return the events that write this artifact as a whole, one for each part."""
+    last = len(artifact.parts) - 1
+    return [
+        ArtifactChunk(
+            artifact_id=artifact.artifact_id,
+            name=artifact.name,
+            description=artifact.description,
+            position=RESTORED_POSITION,
+            attempt=FINAL_ATTEMPT,
+            index=index,
+            part=part,
+            last_chunk=artifact.complete and index == last,
+            failed=artifact.failed and index == last,
+        )
+        for index, part in enumerate(artifact.parts)
+    ]
+
+
+def microseconds(at: datetime) -> int:
+    """Return microseconds since the epoch: the place of a task in a list."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def fails_drafts(state: TaskState) -> bool:
+    """Whether a draft that is not complete when the task comes to this state has failed."""
+    return state.is_terminal and state is not TaskState.COMPLETED
+
+
+def is_at_work(state: TaskState) -> bool:
+    """Whether a task in this state neither waits for people nor has ended."""
+    return state in _AT_WORK
