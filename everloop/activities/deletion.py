@@ -24,9 +24,9 @@ from everloop.stores.artifacts.cleanup import ArtifactRemoval
 from everloop.stores.blobs.cleanup import remove_folder
 from everloop.stores.conversations.store import Conversations
 from everloop.stores.keys import owner_prefix, request_rate_key, tool_result_key
+from everloop.stores.log.removal import TaskRemoval
+from everloop.stores.log.store import TaskViews
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
-from everloop.stores.views.removal import TaskRemoval
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.deletion import (
     DeletionKind,
     DeletionPort,
@@ -62,7 +62,7 @@ class StoreDeletion(DeletionPort):
     def __post_init__(self) -> None:
         self._executions = TaskExecutions(self.client)
         self._schedules = Schedules(self.client, self.task_queue)
-        self._keys = TaskRemoval(self.redis, self.views)
+        self._keys = TaskRemoval(self.redis)
         self._artifacts = ArtifactRemoval(self.redis, self.blobs)
         self._conversations = Conversations(self.redis)
 
@@ -98,7 +98,7 @@ class StoreDeletion(DeletionPort):
         context = await self.views.contexts.get(target.owner, target.context_id)
         shown = 0
         for task in context.tasks if context else ():
-            shown += await self._keys.artifact_of(task.task_id, target.id)
+            shown += await self.views.forget_artifact(task.task_id, target.id)
         artifacts, blobs = await self._artifacts.one(context_key(target.owner, target.context_id), target.id)
         was_last = await self._forget_if_empty(target.owner, target.context_id)
         return RemoveResult(

@@ -19,9 +19,9 @@ from everloop.stores.artifacts.cleanup import ArtifactHousekeeping, ArtifactRemo
 from everloop.stores.blobs.cleanup import BlobsSharedError, PayloadCleanup
 from everloop.stores.conversations.cleanup import ConversationCleanup
 from everloop.stores.conversations.store import Conversations
+from everloop.stores.log.cleanup import ViewCleanup
+from everloop.stores.log.contexts import Context, Contexts, ContextTask, Due
 from everloop.stores.retention import Cleaned, RetentionSettings
-from everloop.stores.views.cleanup import ViewCleanup
-from everloop.stores.views.contexts import Context, Contexts, ContextTask, Due
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,

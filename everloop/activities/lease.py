@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 
 from everloop.activities.retries import retry_unanswered
 from everloop.runtime.temporal.describe import find_run
-from everloop.stores.steps import Lease, OvertakenError, Step
+from everloop.stores.scripts import Lease, OvertakenError, Step
 from everloop.stores.tool_records import Claim, Claimed, ToolRecords
 
 # Heartbeats: how Temporal learns that an activity lives, and the activity that it was cancelled.
@@ -147,7 +147,7 @@ async def begin_attempt(leases: ToolRecords, task_id: str, call_id: str) -> Leas
         OvertakenError: a later attempt was here before.
     """
     lease, steps = begun_attempt(leases, task_id, call_id)
-    if steps and (await leases.steps.run(*steps))[0].claim is Claim.OVERTAKEN:
+    if steps and (await leases.run(*steps))[0].claim is Claim.OVERTAKEN:
         raise OvertakenError
     return lease
 
@@ -169,10 +169,10 @@ class CallLease:
     claim is the first of them, and the end of the lease may be the last.
     """
 
-    _goes_on_if_lost = True
-    """Whether what is done in the same round trip as a claim is done also for a call that was lost."""
     _asked_at: int | None = None
     """Where another attempt may have begun it, the position of the reply that asks for it."""
+    _kept = ""
+    """The call of whose kept value the claim asks."""
 
     def __init__(  # noqa: PLR0913 -- what is leased, and how
         self,
@@ -196,7 +196,7 @@ class CallLease:
         self.counts = True
         """Whether this is one of them once it is given back."""
         self._records = records
-        self._run_steps = run_steps or records.steps.run
+        self._run_steps = run_steps or records.run
         self._stopped = asyncio.Event()
         self._seconds = seconds
         self._is_repeatable = is_repeatable
@@ -207,8 +207,9 @@ class CallLease:
     async def claim(self, *steps: Step[Any], before: Sequence[Step[Any]] = ()) -> tuple[Any, ...]:
         """Wait until nobody else works on the call; return what it is then, and what the steps return.
 
-        They are done in the same round trip if the call is ours to be done; those that stand before are done
-        once, whoever has the call. A cancellation of the task meanwhile stops the attempt that works on it.
+        They are done in the same round trip, so that they name the claims for which they are meant; those
+        that stand before are done once, whoever has the call. A cancellation of the task meanwhile stops the
+        attempt that works on it.
 
         Raises:
             OvertakenError: a later attempt was here before.
@@ -226,9 +227,9 @@ class CallLease:
             if self._is_repeatable:  # the claim may be done
                 await self.end()
             raise
-        if replies[0].claim is Claim.OVERTAKEN:
+        except OvertakenError:
             self._is_lost = True
-            raise OvertakenError
+            raise
         self.is_ours = True
         self.attempts, self.may_repeat = replies[0].attempts, replies[0].may_repeat
         return replies
@@ -309,10 +310,10 @@ class CallLease:
         """Give the call back: the next attempt is the first. It has to wait for a `delay` (see `hold`)."""
         self._until = 0.0  # what its tool has left behind has to ask from now on
         waits = delay.total_seconds() if delay and self._is_forgotten else 0
-        await self._records.steps.run(self._records.releasing(self.lease, waits, counts=self.counts))
+        await self._records.run(self._records.releasing(self.lease, waits, counts=self.counts))
 
     async def end_with(self, *steps: Step[Any]) -> tuple[Any, ...]:
-        """Do steps and give the call back in one round trip, if none ends it; return what they return.
+        """Do steps and give the call back in one round trip; return what they return.
 
         There is nothing left to be done under the lease then, and it is not renewed any more.
         """
@@ -338,11 +339,9 @@ class CallLease:
 
     async def _claim(self, before: Sequence[Step[Any]], steps: Sequence[Step[Any]]) -> tuple[Any, ...]:
         begin = _now()
-        step = self._records.claiming(
-            self.lease, self._seconds, goes_on=self._goes_on_if_lost, reply=self._asked_at
-        )
+        step = self._records.claiming(self.lease, self._seconds, kept=self._kept, reply=self._asked_at)
         replies = (await self._run_steps(*before, step, *steps))[len(before) :]
-        if replies[0] is None:  # one of those before was late
+        if replies[0].claim is Claim.OVERTAKEN:
             raise OvertakenError
         self._until = begin + self._seconds
         return replies

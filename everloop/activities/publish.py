@@ -17,9 +17,9 @@ from everloop.stores.artifacts.errors import ArtifactClosedError, ArtifactMissin
 from everloop.stores.artifacts.publisher import ArtifactPublisher, Reading
 from everloop.stores.artifacts.rendering import Contents, read_contents
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.steps import Lease, Step
-from everloop.stores.views.interface import Published
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import Published
+from everloop.stores.log.store import TaskViews
+from everloop.stores.scripts import Lease, Step
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.calls import PublishInput, SaveContextInput, SaveContextResult
 from everloop.workflows.contract.events import FINAL_ATTEMPT, StatusChanged, TaskEvent
@@ -182,10 +182,7 @@ class ViewPublisher(PublishPort):
             raise written
         if isinstance(remembered, BaseException):
             raise remembered
-        if end and not written:
-            step = self._views.publishing_bare(call.task.task_id, call.task.run_id, call.events)
-            if (await run_steps(self._views, call.task, step))[0]:
-                return remembered
+        if end and not written and await self._views.artifacts_seen(call.task.task_id):
             await self._end_artifacts(call.task, end, ())  # some are shown that the store does not have
         await publish_events(self._views, call.task, call.events)
         return remembered

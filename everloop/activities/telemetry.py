@@ -21,7 +21,7 @@ from everloop.runtime.settings import Settings
 from everloop.runtime.telemetry.instruments import begin, begin_statuses, counter, histogram
 from everloop.runtime.telemetry.logs import bind_task
 from everloop.stores.providers import Why
-from everloop.stores.steps import OvertakenError
+from everloop.stores.scripts import OvertakenError
 from everloop.workflows.contract.calls import ToolReply, name_task
 from everloop.workflows.contract.housekeeping import Kind
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage

@@ -242,9 +242,9 @@ async def _forget(definition: "ScheduleDefinition") -> None:
     from everloop.stores.artifacts.schedule_files import make_schedule_files
     from everloop.stores.artifacts.store import ArtifactSettings
     from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+    from everloop.stores.log.store import TaskViews
     from everloop.stores.push.configs import PushConfigs
     from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
-    from everloop.stores.views.store import TaskViews
 
     try:
         async with (

@@ -43,9 +43,9 @@ from temporalio.service import RPCError
 
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.temporal.describe import is_not_found, is_unavailable
+from everloop.stores.log.interface import InvalidPageTokenError
 from everloop.stores.push.configs import TooManyPushConfigsError
 from everloop.stores.push.deliveries import NotificationError
-from everloop.stores.views.interface import InvalidPageTokenError
 from everloop.workflows.contract.failures import BLOB_MISSING
 
 # Errors of this server that A2A lacks, registered with all bindings of the SDK.

@@ -18,7 +18,7 @@ from everloop.gateway.tasks.steps import TaskSteps
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.schedules.schedules import Schedules
 from everloop.runtime.temporal.deletions import Deletions
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 
 Probe = Callable[[], Awaitable[object]]
 """Request to a server; any exception means that the server is unusable."""

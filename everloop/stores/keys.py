@@ -15,16 +15,6 @@ def _task(task_id: str) -> str:
     return f"everloop:task:{{{root}}}{slash}{path}"
 
 
-def view_key(task_id: str) -> str:
-    """Redis hash: the task view."""
-    return f"{_task(task_id)}:view"
-
-
-def history_key(task_id: str) -> str:
-    """Redis list: messages of the task view."""
-    return f"{_task(task_id)}:history"
-
-
 def head_key(task_id: str) -> str:
     """Redis hash: what the log of a task comes to, as far as fences and lists need it."""
     return f"{_task(task_id)}:head"
@@ -53,22 +43,9 @@ def tool_result_key(digest: str) -> str:
     return f"everloop:tool-result:{digest}"
 
 
-def stream_key(task_id: str) -> str:
-    """Redis stream: events of the task."""
-    return f"{_task(task_id)}:events"
-
-
 def route_key(task_id: str) -> str:
     """Redis string: what became of a message that was answered without a task."""
     return f"{_task(task_id)}:route"
-
-
-def task_keys_key(task_id: str) -> str:
-    """Redis hash: key of a sub-agent of a client's task → seconds that it lives after the end.
-
-    The view names the keys of the task itself; after the end the hash has those, too, that outlive it.
-    """
-    return f"{_task(task_id)}:keys"
 
 
 def transcript_key(task_id: str, run_id: str) -> str:
@@ -121,7 +98,7 @@ CONVERSATIONS_KEY = "everloop:conversations"
 
 
 def owner_tasks_key(owner: str) -> str:
-    """Redis sorted set: which tasks an owner has, in rows that `task_lists.lua` describes."""
+    """Redis sorted set: which tasks an owner has, in rows that `lists.lua` describes."""
     return f"{owner_prefix(owner)}:tasks"
 
 
@@ -140,7 +117,7 @@ def owner_contexts_key(owner: str) -> str:
 
 
 def context_info_key(owner: str, context_id: str) -> str:
-    """Redis hash: what is known of a context and its tasks, in fields that `task_lists.lua` describes."""
+    """Redis hash: what is known of a context and its tasks, in fields that `lists.lua` describes."""
     return f"{owner_prefix(owner)}:context:{quoted(context_id)}"
 
 

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from everloop.runtime.redis import RATE
 from everloop.runtime.settings import Settings
 from everloop.stores.keys import announced_tasks_key, new_schedules_key, request_rate_key
-from everloop.stores.views.lists import LISTS_SCRIPT, owner_keys
+from everloop.stores.log.lists import LISTS_SCRIPT, owner_keys
 
 RESERVATION = timedelta(minutes=1)
 """How long a task is counted that was announced, but of which nothing has been seen yet."""

@@ -1,7 +1,7 @@
 """Scripts at the keys of one client's task, several of them in one round trip.
 
-Each script is a page of Lua in a file of its own; `task.lua` stands before it. They run in order, and others may
-come between them: each that writes for a call looks at the lease of the call itself.
+Each script is a page of Lua in a file of its own; `task.lua` stands before it. They run in order, and others
+may come between them: each that writes for a call looks at the lease of the call itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,6 @@ from everloop.workflows.contract import failures
 T = TypeVar("T")
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")
-T3 = TypeVar("T3")
 
 _OVERTAKEN = "OVERTAKEN"
 
@@ -30,8 +29,9 @@ _OVERTAKEN = "OVERTAKEN"
 class Lease:
     """What one attempt claims: `call_id` names the call within its task, `token` the attempt.
 
-    `order` sorts after that of every earlier attempt; attempts of the same order come as they come.
-    `attempt` is its number by Temporal's count, which begins again when an operator resets an activity.
+    `order` tells which of two attempts came later (`precedes` in `task.lua`); attempts of the same order come
+    as they come. `attempt` is its number by Temporal's count, which begins again when an operator resets an
+    activity. `is_repeatable`: what it begins may be begun again.
     """
 
     task_id: str
@@ -39,12 +39,14 @@ class Lease:
     token: str
     order: str = ""
     attempt: int = 1
+    is_repeatable: bool = True
 
 
 class OvertakenError(ApplicationError):
     """Another attempt has taken the call over, or it is no longer wanted: this one has written nothing.
 
-    What writes for a call takes the lease of the attempt, and looks for a later one. The error ends the attempt.
+    What writes for a call takes the lease of the attempt, and looks for a later one. The error ends the
+    attempt.
     """
 
     def __init__(self) -> None:
@@ -55,8 +57,8 @@ class OvertakenError(ApplicationError):
 def lease_words(lease: Lease | None, claims: str = "") -> list[str]:
     """Return the words by which a script looks whether it may write for a call (`refusal` in `task.lua`).
 
-    `claims`: only while the attempt holds the call, and its claim was answered by one of these words. Without a
-    lease everything may be written.
+    `claims`: only while the attempt holds the call, and its claim was answered by one of these words. Without
+    a lease everything may be written.
     """
     return [lease.call_id, lease.token, lease.order, claims] if lease else ["", "", "", ""]
 
@@ -77,11 +79,7 @@ class Step(Generic[T]):
 @overload
 async def run_scripts(redis: Redis, first: Step[T1], /) -> tuple[T1]: ...
 @overload
-async def run_scripts(redis: Redis, first: Step[T1], second: Step[T2], /) -> tuple[T1, T2 | None]: ...
-@overload
-async def run_scripts(
-    redis: Redis, first: Step[T1], second: Step[T2], third: Step[T3], /
-) -> tuple[T1, T2 | None, T3 | None]: ...
+async def run_scripts(redis: Redis, first: Step[T1], second: Step[T2], /) -> tuple[T1, T2]: ...
 @overload
 async def run_scripts(redis: Redis, *steps: Step[Any]) -> tuple[Any, ...]: ...
 async def run_scripts(redis: Redis, *steps: Step[Any]) -> tuple[Any, ...]:
@@ -91,17 +89,19 @@ async def run_scripts(redis: Redis, *steps: Step[Any]) -> tuple[Any, ...]:
         OvertakenError: one was asked for an attempt at a call that another one has taken over.
     """
     try:
-        replies = await _answers(redis, steps)
+        replies = await execute(redis, steps)
     except NoScriptError:
         for file in {step.file for step in steps}:
             await redis.script_load(script(file))
-        replies = await _answers(redis, steps)
+        replies = await execute(redis, steps)
     if _OVERTAKEN in replies:
         raise OvertakenError
-    return tuple(step.read(reply) for step, reply in zip(steps, replies, strict=True))
+    pairs = zip(steps, replies, strict=True)
+    return tuple(None if reply is None else step.read(reply) for step, reply in pairs)
 
 
-async def _answers(redis: Redis, steps: Sequence[Step[Any]]) -> list[Any]:
+async def execute(redis: Redis, steps: Sequence[Step[Any]]) -> list[Any]:
+    """Return what Redis answers to scripts that it has loaded; see `run_scripts`."""
     if len(steps) == 1:
         return [await redis.execute_command(*_command(steps[0]))]
     async with redis.pipeline(transaction=False) as pipeline:

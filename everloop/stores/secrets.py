@@ -7,9 +7,9 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
-from everloop.stores.keys import secrets_key
+from everloop.stores.keys import registry_key, secrets_key
 from everloop.stores.retention import TASK_TTL
-from everloop.stores.steps import Step, Steps
+from everloop.stores.scripts import Step, run_scripts
 
 # Secrets in Redis: a hash for each task, with the fields `message:<id>` and `name:<name>` → JSON.
 #
@@ -29,13 +29,13 @@ class Secrets:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._steps = Steps(redis)
 
     async def put(self, task_id: str, message_id: str, value: JsonValue) -> None:
         """Keep what a message has brought; no tool sees it yet."""
         sealed = self._cipher.seal_text(json.dumps(value), _purpose(task_id))
         words = [int(TASK_TTL.total_seconds()), _brought(message_id), sealed]
-        await self._steps.run(Step(task_id, "record.bring_secret", [secrets_key(task_id)], words, bool))
+        keys = [secrets_key(task_id), registry_key(task_id)]
+        await run_scripts(self._redis, Step(task_id, "calls/bring_secret.lua", keys, words, bool))
 
     async def accept(self, task_id: str, message_id: str, name: str) -> None:
         """Make what a message has brought the secret of this name, in place of another one.
@@ -44,7 +44,8 @@ class Secrets:
         nothing was brought, or it is forgotten.
         """
         fields = [_brought(message_id), _accepted(name), f"accepted:{message_id} {name}"]
-        await self._steps.run(Step(task_id, "record.accept_secret", [secrets_key(task_id)], fields, bool))
+        step = Step(task_id, "calls/accept_secret.lua", [secrets_key(task_id)], fields, bool)
+        await run_scripts(self._redis, step)
 
     async def get(self, task_id: str, name: str) -> JsonValue:
         """Return an accepted secret, None if there is none."""

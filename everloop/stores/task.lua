@@ -31,19 +31,48 @@ local function set_ended(registry)  -- every key expires from now on; secrets ar
 end
 
 -- A lease (field of the records, named by the call): token of the attempt that holds the call ('': given back), until when
--- in milliseconds, the answer to its claim, the order of the latest attempt, the number of attempts.
+-- in milliseconds, the answer to its claim, the order of the latest attempt, the number of attempts, 1 if what was begun may
+-- be repeated, length in milliseconds.
+local FIELDS = {'holder', 'till', 'claim', 'order', 'attempts', 'repeats', 'length'}
 
 local function lease_of(records, call)  -- nil: there is none
-  local lease, text = {}, redis.call('HGET', records, call) or ''
-  lease.holder, lease.till, lease.claim, lease.order, lease.attempts = text:match('^(%S*) (%S*) (%S*) (%S*) (%S*)$')
-  return lease.holder and lease
+  local text, lease, n = redis.call('HGET', records, call), {}, 0
+  for word in (text and text .. ' ' or ''):gmatch('(%S*) ') do
+    n = n + 1
+    lease[FIELDS[n]] = word
+  end
+  return text and lease or nil
+end
+
+local function write_lease(records, call, lease)
+  local words = {}
+  for n, name in ipairs(FIELDS) do words[n] = lease[name] or '' end
+  redis.call('HSET', records, call, table.concat(words, ' '))
+end
+
+-- Orders of attempts: "<microseconds of Temporal's clock>/<run>/<number of the activity in the run>/<attempt>", or just the
+-- first. That clock may be put back. Within a run Temporal's numbers only grow, but for a reset of an activity, which begins
+-- at a later time; between runs a time does not count that is still to come.
+local CLOCKS_DIFFER = 60000000  -- microseconds by which the clocks of Temporal and Redis may
+
+local function precedes(order, other)  -- whether an attempt of this order came before the other one
+  local function words_of(text)
+    local at, run, activity, attempt = text:match('^(%d*)/?([^/]*)/?([^/]*)/?(%d*)$')
+    return tonumber(at) or 0, run, tonumber(activity) or 0, tonumber(attempt) or 0
+  end
+  if order == other then return false end
+  local at, run, activity, attempt = words_of(order)
+  local other_at, other_run, other_activity, other_attempt = words_of(other)
+  if at >= other_at then return false end
+  if run == '' or run ~= other_run then return other_at <= now() * 1000 + CLOCKS_DIFFER end
+  return activity < other_activity or (activity == other_activity and attempt <= other_attempt)
 end
 
 -- Why an attempt may not write for a call (nil: it may): OVERTAKEN, or false if its claim was not answered by one of these
 -- words ('': any). Of a call without a record no attempt is late.
 local function refusal(records, call, token, order, claims)
-  local lease = order ~= '' and lease_of(records, call)
-  if lease and lease.order > order then
+  local lease = call ~= '' and lease_of(records, call)
+  if lease and order ~= '' and precedes(order, lease.order) then
     return OVERTAKEN
   elseif claims ~= '' and not (lease and lease.holder == token and claims:find(lease.claim, 1, true)) then
     return false

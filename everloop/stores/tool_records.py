@@ -1,7 +1,7 @@
 """What is known of tool calls: the record that keeps an effect from happening twice."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeVar, cast
@@ -10,9 +10,9 @@ from pydantic import JsonValue, TypeAdapter
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
-from everloop.stores.keys import outcomes_key, records_key, tool_result_key
+from everloop.stores.keys import outcomes_key, records_key, registry_key, tool_result_key
 from everloop.stores.retention import GRACE, RECORD_TTL
-from everloop.stores.steps import Lease, Step, Steps
+from everloop.stores.scripts import Lease, Step, run_scripts
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.payloads import HIDE_VALUES
 
@@ -22,8 +22,15 @@ OUTCOME_ADAPTER: TypeAdapter[ToolReply] = TypeAdapter(ToolReply, config=HIDE_VAL
 
 
 def reply_call(run_id: str, position: int, tries: int) -> str:
-    """Return the id of the call of a model for the reply at a position (`record.claim` looks for it)."""
+    """Return the id of the call of a model for the reply at a position (`claim.lua` looks for it)."""
     return f"reply {run_id} {position}.{tries}"
+
+
+BEGUN = "FIRST AGAIN"
+"""The claims of a call that is ours to be done: it is the first, or was lost and may be repeated."""
+
+ENDED = "DONE"
+"""The claim of a call whose outcome this attempt has recorded."""
 
 
 class Claim(Enum):
@@ -45,13 +52,15 @@ class Claimed(NamedTuple):
     """What a claim has found: how many attempts at the call there were, and its outcome if that can be read.
 
     `attempts` is greater than that of any attempt before, and the same however often one attempt asks.
-    `may_repeat`: what was begun before may be repeated, as every attempt said that has begun it.
+    `may_repeat`: what was begun before may be repeated, as every attempt said that has begun it. `kept` is
+    the value that is kept for a call.
     """
 
     claim: Claim
     attempts: int = 1
     may_repeat: bool = True
     outcome: ToolReply | None = None
+    kept: JsonValue = None
 
 
 class ToolRecords:
@@ -80,63 +89,78 @@ class ToolRecords:
     def __init__(self, redis: Redis, *, ttl: timedelta = RECORD_TTL, outcome_ttl: timedelta = GRACE) -> None:
         self._cipher = cipher_of(redis)
         self._ttl, self._outcome_ttl = int(ttl.total_seconds()), int(outcome_ttl.total_seconds())
-        self.steps = Steps(redis)
+        self._redis = redis
 
     async def claim(self, lease: Lease, seconds: float) -> Claim:
         """Take a call that nobody works on, for so many seconds."""
-        (claimed,) = await self.steps.run(self.claiming(lease, seconds))
-        return claimed.claim
+        return (await self.run(self.claiming(lease, seconds)))[0].claim
+
+    async def run(self, *steps: Step[Any]) -> tuple[Any, ...]:
+        """Run scripts at the keys of one task in one round trip; see `run_scripts`."""
+        return await run_scripts(self._redis, *steps)
 
     def claiming(
-        self, lease: Lease, seconds: float, *, goes_on: bool = True, reply: int | None = None
+        self, lease: Lease, seconds: float, *, kept: str = "", reply: int | None = None
     ) -> Step[Claimed]:
-        """Return the step of `claim`; it ends the script unless the call is ours.
+        """Return the step of `claim`; `kept`: it also reads the value that is kept for this call.
 
-        `goes_on`: one that was lost is as good as any other. `reply`: the position of the model's reply that
-        asks for it, where another attempt may have begun it. If neither is known Redis was emptied, and the
-        call counts as lost.
+        `reply`: the position of the model's reply that asks for the call, where another attempt may have
+        begun it. If neither is known Redis was emptied, and the call counts as lost.
         """
         position = "" if reply is None else reply
-        arguments = [lease.order, lease.attempt, int(seconds * 1000), int(goes_on), position]
+        words = [int(lease.is_repeatable), lease.order, lease.attempt, int(seconds * 1000), position, kept]
 
-        def read(reply: list[str | int]) -> Claimed:
-            claim, attempts, may_repeat, *outcome = reply
-            parsed = self._parse(lease.task_id, lease.call_id, str(outcome[0])) if outcome else None
-            return Claimed(Claim[str(claim)], int(attempts), bool(int(may_repeat)), parsed)
+        def read(answer: Sequence[Any]) -> Claimed:
+            claim, attempts, may_repeat, *found = answer
+            outcome, value = found or (None, None)
+            parsed = self._parse(lease.task_id, lease.call_id, outcome) if outcome else None
+            known = self._value(lease.task_id, kept, value)
+            return Claimed(Claim[claim], int(attempts), may_repeat == "1", parsed, known)
 
-        return self._step("claim", lease, *arguments, read=read)
+        keys = [records_key(lease.task_id), outcomes_key(lease.task_id), registry_key(lease.task_id)]
+        return self._step("claim", lease, keys, [self._ttl, *words], read)
 
     async def renew(self, lease: Lease, seconds: float) -> bool:
         """Hold the call for so many seconds from now (0: end the lease); return whether it is ours still.
 
         A call of which the store knows nothing, because it was emptied, becomes ours again.
         """
-        (is_ours,) = await self.steps.run(self._step("renew", lease, int(seconds * 1000), read=bool))
-        return bool(is_ours)
+        words = [self._ttl, int(lease.is_repeatable), int(seconds * 1000)]
+        return (await self.run(self._step("renew", lease, self._keys(lease), words, bool)))[0]
 
     def releasing(self, lease: Lease, seconds: float = 0, *, counts: bool = True) -> Step[bool]:
         """Return the step that gives back a call of ours that has ended without an outcome.
 
         The next claim is the first; for so many seconds there is none. `counts`: the attempt is counted.
         """
-        return self._step("release", lease, int(seconds * 1000), int(counts), read=bool)
+        words = [int(seconds * 1000), int(counts)]
+        return self._step("release", lease, [records_key(lease.task_id)], words, bool)
 
     async def revoke(self, lease: Lease) -> None:
         """Take a call without an outcome from whoever works on it, who is to stop; nobody holds it then."""
-        await self.steps.run(self._step("revoke", lease, lease.order, read=bool))
+        await self.run(
+            self._step(
+                "revoke", lease, self._keys(lease), [lease.order, self._ttl, int(lease.is_repeatable)], bool
+            )
+        )
 
     def finishing(self, lease: Lease, outcome: ToolReply) -> Step[ToolReply]:
         """Return the step that records an outcome, and reads the first one recorded: that stands.
 
-        It ends the script where another outcome stands, and where the call is another attempt's.
+        What is to be done for a call that has ended takes the claim `ENDED`: nothing is done where another
+        outcome stands.
         """
         text = outcome.model_dump_json(exclude_defaults=True)
         packed = self._cipher.pack(text, _purpose(lease.task_id, lease.call_id))
 
-        def read(standing: str | None) -> ToolReply:
-            return (standing and self._parse(lease.task_id, lease.call_id, standing)) or outcome
+        def read(standing: str | int) -> ToolReply:
+            other = isinstance(standing, str) and self._parse(lease.task_id, lease.call_id, standing)
+            return other or outcome
 
-        return self._step("finish", lease, packed, self._outcome_ttl, read=read)
+        keys = [records_key(lease.task_id), outcomes_key(lease.task_id), registry_key(lease.task_id)]
+        return self._step(
+            "finish", lease, keys, [self._ttl, int(lease.is_repeatable), packed, self._outcome_ttl], read
+        )
 
     async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
         """Keep a value of the tool's own for a call, in place of the last one; it goes when the record goes.
@@ -146,33 +170,34 @@ class ToolRecords:
         Raises:
             OvertakenError: the phase that the lease names is another attempt's.
         """
-        await self.steps.run(self.keeping(lease, call_id, value))
+        await self.run(self.keeping(lease, call_id, value))
 
     def keeping(self, lease: Lease, call_id: str, value: JsonValue) -> Step[bool]:
         """Return the step of `keep`."""
         text = json.dumps(value)
         kept = "" if value is None else self._cipher.seal_text(text, _purpose(lease.task_id, call_id))
-        return self._step("keep", lease, call_id, kept, read=bool)
+        return self._step("keep", lease, self._keys(lease), [self._ttl, call_id, kept], bool)
 
     async def kept(self, task_id: str, call_id: str) -> JsonValue:
         """Return the value that was kept, None if there is none."""
-        (value,) = await self.steps.run(self.reading_kept(task_id, call_id))
-        return value
+        found = cast("str | None", await self._redis.hget(records_key(task_id), f"kept {call_id}"))
+        return self._value(task_id, call_id, found)
 
-    def reading_kept(self, task_id: str, call_id: str) -> Step[JsonValue]:
-        """Return the step of `kept`."""
-
-        def read(kept: str | None) -> JsonValue:
-            return kept and json.loads(self._cipher.unseal_text(kept, _purpose(task_id, call_id)))
-
-        return Step(task_id, "record.kept", [records_key(task_id)], [call_id], read)
+    def _keys(self, lease: Lease) -> list[str]:
+        return [records_key(lease.task_id), registry_key(lease.task_id)]
 
     def _step(
-        self, operation: str, lease: Lease, *arguments: str | bytes | int, read: Callable[[Any], T]
+        self,
+        script: str,
+        lease: Lease,
+        keys: Sequence[str],
+        words: Sequence[str | bytes | int],
+        read: Callable[[Any], T],
     ) -> Step[T]:
-        words = [lease.call_id, lease.token, self._ttl, int(lease.is_repeatable), *arguments]
-        keys = [records_key(lease.task_id), outcomes_key(lease.task_id)]
-        return Step(lease.task_id, f"record.{operation}", keys, words, read)
+        return Step(lease.task_id, f"calls/{script}.lua", keys, [lease.call_id, lease.token, *words], read)
+
+    def _value(self, task_id: str, call_id: str, kept: str | None) -> JsonValue:
+        return json.loads(self._cipher.unseal_text(kept, _purpose(task_id, call_id))) if kept else None
 
     def _parse(self, task_id: str, call_id: str, outcome: str) -> ToolReply | None:
         try:

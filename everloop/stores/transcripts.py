@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 
 from everloop.runtime.encryption.cipher import Cipher, EncryptionError
 from everloop.runtime.redis import cipher_of
-from everloop.stores.keys import records_key, transcript_key
+from everloop.stores.keys import records_key, registry_key, transcript_key
 from everloop.stores.retention import GRACE
-from everloop.stores.steps import Lease, Step, Steps, late_words
+from everloop.stores.scripts import Lease, Step, lease_words, run_scripts
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
@@ -66,7 +66,6 @@ class Transcripts:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._seconds = int(ttl.total_seconds())
-        self.steps = Steps(redis)
 
     async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name
         self,
@@ -85,8 +84,7 @@ class Transcripts:
         """
         step = self.opening(task_id, run_id, length, new, previous_run=previous_run, known=known)
         if new or previous_run:
-            (opened,) = await self.steps.run(step)
-            return opened
+            return (await run_scripts(self._redis, step))[0]
         positions = list(map(str, range(known, length + 1)))
         return step.read(await self._redis.hmget(transcript_key(task_id, run_id), positions))
 
@@ -99,20 +97,26 @@ class Transcripts:
         *,
         previous_run: str = "",
         known: int = 0,
-        is_only: bool = False,
+        lease: Lease | None = None,
+        claims: str = "",
     ) -> Step[OpenedTranscript]:
-        """Return the step of `open`.
-
-        `is_only`: it ends the script unless there are just these positions, none missing, and no reply.
-        """
+        """Return the step of `open`; `claims`: only while the call is held by one of these, else None."""
         start, entries = length - len(new), self._entries(task_id)
         keys = [transcript_key(task_id, run_id), transcript_key(task_id, previous_run or run_id)]
-        arguments = [self._seconds, start, known, length, int(is_only), *entries.encode(start, new)]
+        keys += [records_key(task_id), registry_key(task_id)]
+        words = [
+            *lease_words(lease, claims),
+            self._seconds,
+            start,
+            known,
+            length,
+            *entries.encode(start, new),
+        ]
 
         def read(kept: Sequence[str | None]) -> OpenedTranscript:
             return entries.decode(kept, new[max(known - start, 0) :])
 
-        return Step(task_id, "transcript.open", keys, arguments, read)
+        return Step(task_id, "transcript/open.lua", keys, words, read)
 
     async def newest(
         self, task_id: str, run_id: str, max_bytes: int
@@ -156,32 +160,43 @@ class Transcripts:
         Raises:
             OvertakenError: a later attempt has claimed the call that `lease` names.
         """
-        keys = [transcript_key(task_id, run_id), records_key(task_id)]
-        how = "" if start else "anew"
-        words = [self._seconds, *late_words(lease), how, *self._entries(task_id).encode(start, messages)]
-        await self.steps.run(Step(task_id, "transcript.put", keys, words, bool))
+        keys = [transcript_key(task_id, run_id), records_key(task_id), registry_key(task_id)]
+        entries = self._entries(task_id).encode(start, messages)
+        words = [*lease_words(lease), self._seconds, int(start == 0), *entries]
+        await run_scripts(self._redis, Step(task_id, "transcript/put.lua", keys, words, bool))
 
-    def adding(  # noqa: PLR0913 -- what to write where, and for whom
+    def adding(  # noqa: PLR0913, PLR0917 -- what to write where, and for whom
         self,
         task_id: str,
         run_id: str,
         position: int,
         message: TranscriptMessage,
         lease: Lease | None = None,
-        *,
-        is_first: bool = False,
+        claims: str = "",
     ) -> Step[TranscriptMessage | None]:
         """Return the step that writes a message unless something stands there, and reads what then does.
 
-        None: nothing that can be read. `is_first`: it ends the script where something stands there.
+        None: nothing that can be read. `claims` is as of `opening`.
         """
-        keys, entries = [transcript_key(task_id, run_id), records_key(task_id)], self._entries(task_id)
-        words = [self._seconds, *late_words(lease), int(not is_first), *entries.encode(position, [message])]
+        keys = [transcript_key(task_id, run_id), records_key(task_id), registry_key(task_id)]
+        entries = self._entries(task_id)
+        words = [*lease_words(lease, claims), self._seconds, *entries.encode(position, [message])]
 
-        def read(standing: str | None) -> TranscriptMessage | None:
-            return entries.parse(standing) if standing else message
+        def read(standing: str | int) -> TranscriptMessage | None:
+            return entries.parse(standing) if isinstance(standing, str) else message
 
-        return Step(task_id, "transcript.add", keys, words, read)
+        return Step(task_id, "transcript/add.lua", keys, words, read)
+
+    async def add(
+        self,
+        task_id: str,
+        run_id: str,
+        position: int,
+        message: TranscriptMessage,
+        lease: Lease | None = None,
+    ) -> TranscriptMessage | None:
+        """Do as `adding` says."""
+        return (await run_scripts(self._redis, self.adding(task_id, run_id, position, message, lease)))[0]
 
     async def put_reply(
         self, task_id: str, run_id: str, position: int, reply: Reply, lease: Lease | None = None
@@ -191,7 +206,7 @@ class Transcripts:
         Raises:
             OvertakenError: as for `put`.
         """
-        (standing,) = await self.steps.run(self.adding(task_id, run_id, position, reply, lease))
+        standing = await self.add(task_id, run_id, position, reply, lease)
         if isinstance(standing, type(reply)):
             return standing
         await self.put(task_id, run_id, position, [reply], lease)

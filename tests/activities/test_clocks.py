@@ -18,10 +18,10 @@ from everloop.agents.limits import Retries
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.keys import transcript_key
-from everloop.stores.steps import OvertakenError
+from everloop.stores.log.store import TaskViews
+from everloop.stores.scripts import OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, StoreTranscriptInput, ToolReply
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.tasks import TaskRef

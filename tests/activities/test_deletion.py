@@ -24,12 +24,12 @@ from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.conversations.store import Conversations
-from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY, pending_blobs_key, view_key
+from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY, head_key, pending_blobs_key
+from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import names
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, RemoveResult
 from everloop.workflows.contract.names import child_task_id, context_key
@@ -129,7 +129,7 @@ async def test_what_outlives_the_view_of_a_task_goes_with_it(redis: Redis, delet
     await views.create(view)
     await transcripts.open(view.task_id, view.run_id, 1, [said("secret")])
     await views.publish(view.task_id, view.run_id, [status(2, TaskState.COMPLETED)])
-    await redis.delete(view_key(view.task_id))
+    await redis.delete(head_key(view.task_id))
     await ActivityEnvironment().run(deletion.remove, all_of(view))
 
     assert await redis.keys(f"everloop:task:{{{view.task_id}}}*") == []

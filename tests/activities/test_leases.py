@@ -25,7 +25,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from everloop.activities import lease
 from everloop.activities.lease import MODEL_LEASE, CallLease, heartbeating
 from everloop.stores.keys import records_key
-from everloop.stores.steps import Lease, OvertakenError, Step
+from everloop.stores.scripts import Lease, OvertakenError, Step
 from everloop.stores.tool_records import ToolRecords
 from tests.support.stores import database
 
@@ -118,8 +118,8 @@ async def test_work_does_not_begin_where_the_claim_has_lost_the_cancellation(
         await asyncio.Event().wait()
 
     records = ToolRecords(database())
-    run = records.steps.run
-    monkeypatch.setattr(records.steps, "run", losing)
+    run = records.run
+    monkeypatch.setattr(records, "run", losing)
     held = asyncio.create_task(environment.run(_hold, records, work))
     await claimed.wait()
     environment.cancel(cancellation_details=CANCELED)

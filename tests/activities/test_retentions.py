@@ -15,8 +15,8 @@ from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord, un
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.conversations.store import Conversations
-from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY, RETENTIONS_KEY, conversation_key, view_key
-from everloop.stores.views.store import TaskViews
+from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY, RETENTIONS_KEY, conversation_key, head_key
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskState, TaskView
@@ -118,7 +118,7 @@ async def test_what_is_not_over_lives_as_long_as_somebody_said(redis: Redis, tmp
             await artifacts.apply(context, f"a{number}", Create(task.task_id, (), complete=True))
         await views.contexts.set_retention(owner, "c", of_context * DAY if of_context else None)
         await Retentions(redis, blobs, Asked()).clean(dry_run=False)
-        lives = [await redis.ttl(view_key(task.task_id)) for task in tasks]
+        lives = [await redis.ttl(head_key(task.task_id)) for task in tasks]
         lives.append(await redis.ttl(conversation_key(context)))
         keys = [ArtifactAddress(context, f"a{number}").record_key for number in range(2)]
         ends = [(await record_of(redis, key)).expires_at for key in keys]

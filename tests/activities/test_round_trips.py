@@ -1,11 +1,14 @@
-"""What a call takes of Redis: one trip when it opens, and one when it closes."""
+"""The scripts that a call runs in Redis, and in how many trips."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from everloop.agents.tool import tool
-from everloop.stores.steps import Step, Steps
+from everloop.stores import scripts
+from everloop.stores.scripts import Step
 from tests.support.rigs.model_rig import model_rig
 from tests.support.rigs.tool_rig import ToolRig
 from tests.support.servers.scripted_openai import Reply
@@ -15,17 +18,15 @@ Trips = list[list[str]]
 
 @pytest.fixture
 def trips(monkeypatch: pytest.MonkeyPatch) -> Trips:
-    """The names of the steps of each trip, but for what is published by itself: deltas of a reply."""
+    """The names of the scripts of each trip."""
     taken: Trips = []
-    run = Steps.run
+    execute = scripts.execute
 
-    async def counted(steps: Steps, *asked: Step[Any]) -> tuple[Any, ...]:
-        names = [step.name for step in asked]
-        if names != ["view.publish"]:
-            taken.append(names)
-        return await run(steps, *asked)
+    async def counted(redis: Redis, steps: Sequence[Step[Any]]) -> list[Any]:
+        taken.append([step.file.partition("/")[2].removesuffix(".lua") for step in steps])
+        return await execute(redis, steps)
 
-    monkeypatch.setattr(Steps, "run", counted)
+    monkeypatch.setattr(scripts, "execute", counted)
     return taken
 
 
@@ -41,19 +42,16 @@ async def test_a_tool_call_takes_two_trips(trips: Trips) -> None:
     call = rig.call("double", '{"number": 2}')
     assert (await rig.run(call)).content == "4"
 
-    assert trips == [
-        ["record.claim", "record.kept", "view.publish"],
-        ["record.finish", "transcript.add", "view.publish"],
-    ]
+    assert trips == [["claim", "append"], ["finish", "add", "append"]]
 
 
-async def test_a_model_call_takes_two_trips(trips: Trips) -> None:
-    """Besides what it streams."""
+async def test_a_model_call_takes_four_trips_and_its_stream(trips: Trips) -> None:
+    """It says that it begins when it has the transcript, and publishes its end when the reply is stored."""
     async with model_rig([Reply(["Hel", "lo"])]) as rig:
         trips.clear()
         assert (await rig.run()).text == "Hello"
 
-    assert trips == [
-        ["record.claim", "transcript.open", "view.publish"],
-        ["transcript.add", "view.publish", "record.release"],
-    ]
+    opened, *streamed, stored, ended = trips
+    assert opened == ["claim", "open"]
+    assert {each for trip in streamed for each in trip} == {"append"}
+    assert (stored, ended) == (["add"], ["append", "release"])

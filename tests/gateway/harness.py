@@ -36,10 +36,10 @@ from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.tasks import submitted_view
 from everloop.runtime.outbound.policy import WebhookPolicy
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput, RunToolInput, ToolReply

@@ -8,11 +8,11 @@ from everloop.stores.artifacts.changes import Append, Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.conversations.store import Conversations, ConversationSummary
+from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfig, PushConfigs
+from everloop.stores.scripts import Lease
 from everloop.stores.secrets import Secrets
-from everloop.stores.steps import Lease
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Thought
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import child_task_id

@@ -11,10 +11,10 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.s3 import S3Blobs
+from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from tests.stores.artifacts.artifact_rig import ARTIFACT_STORES, ArtifactRig, open_artifacts, redis_artifacts
 from tests.stores.blobs.blob_rig import open_rig
 from tests.support.encryption import CIPHER

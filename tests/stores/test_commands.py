@@ -7,10 +7,10 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.conversations.store import Conversations
-from everloop.stores.steps import Lease
+from everloop.stores.log.store import TaskViews
+from everloop.stores.scripts import Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk, said, status, submitted

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
+from everloop.stores.log.store import TaskViews
 from everloop.stores.quotas import Quotas, Rate
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import new_id, status, submitted

@@ -4,9 +4,9 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from everloop.stores.keys import view_key
+from everloop.stores.keys import head_key
+from everloop.stores.log.store import TaskViews
 from everloop.stores.secrets import Secrets
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import new_id, status, submitted
@@ -86,7 +86,7 @@ async def test_secrets_are_forgotten_though_the_view_was_lost(redis: Redis) -> N
     await views.create(view)
     await secrets.put(view.task_id, "m", "x")
     await secrets.accept(view.task_id, "m", "token")
-    await redis.delete(view_key(view.task_id))
+    await redis.delete(head_key(view.task_id))
     await views.restore(view)
 
     await views.publish(view.task_id, "run", [status(1, state=TaskState.COMPLETED)])

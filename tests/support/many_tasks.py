@@ -4,9 +4,9 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from everloop.stores.keys import history_key, owner_tasks_key, stream_key, view_key
-from everloop.stores.views.lists import LISTS_SCRIPT, owner_keys
-from everloop.stores.views.parts import microseconds
+from everloop.stores.keys import head_key, log_key, owner_tasks_key, snapshot_key
+from everloop.stores.log.lists import LISTS_SCRIPT, owner_keys
+from everloop.workflows.contract.fold import microseconds
 from everloop.workflows.contract.tasks import TaskView
 
 _COPY_TASK = """
@@ -40,7 +40,7 @@ async def copy_task(redis: Redis, view: TaskView, copies: int) -> None:
     copy, owned = redis.register_script(_COPY_TASK), owner_tasks_key(view.owner)
     listed = cast("list[str]", await redis.zrange(owned, 0, -1))
     rows = [row for row in listed if view.task_id in row]
-    keys = [owned, view_key(view.task_id), *view_key("*").split("*")]
+    keys = [owned, head_key(view.task_id), *head_key("*").split("*")]
     for first in range(1, copies + 1, _AT_ONCE):
         last = min(first + _AT_ONCE - 1, copies)
         at = f"{microseconds(view.status.at):016d}"
@@ -49,7 +49,7 @@ async def copy_task(redis: Redis, view: TaskView, copies: int) -> None:
 
 async def expire_task(redis: Redis, view: TaskView) -> None:
     """Let a task that has ended expire, as if its time to live had passed."""
-    await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
+    await redis.delete(head_key(view.task_id), snapshot_key(view.task_id), log_key(view.task_id))
     await redis.register_script(LISTS_SCRIPT)(
         keys=owner_keys(view.owner), args=["drop_expired", view.task_id, -1000]
     )

@@ -7,11 +7,11 @@ from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.conversations.store import Conversations
 from everloop.stores.keys import outcomes_key
+from everloop.stores.log.store import TaskViews
+from everloop.stores.scripts import Lease
 from everloop.stores.secrets import Secrets
-from everloop.stores.steps import Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import ConversationMessage, ToolReply
 
 DATABASES: list[Redis] = []
@@ -67,10 +67,10 @@ class SingleRecords(ToolRecords):
         self._redis = redis
 
     async def release(self, lease: Lease, seconds: float = 0) -> None:
-        await self.steps.run(self.releasing(lease, seconds))
+        await self.run(self.releasing(lease, seconds))
 
     async def finish(self, lease: Lease, outcome: ToolReply) -> ToolReply:
-        (standing,) = await self.steps.run(self.finishing(lease, outcome))
+        (standing,) = await self.run(self.finishing(lease, outcome))
         return standing
 
     async def outcome(self, task_id: str, call_id: str) -> ToolReply | None:

@@ -29,7 +29,7 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, TaskStatus, TaskView, ToolSpec
 from tests.support.fakes.ports import FakePorts, FixedAgents, ScriptedModel, answer, asks
-from tests.support.fold import FoldedTask
+from tests.support.fences import FencedTask
 from tests.workflows.conftest import StartTask, failure_of, run, until_canceled, user
 
 LISTED = ToolsMessage(tools=(ListedTool(name="echo", description="Echoes.", parameters={}),))
@@ -68,7 +68,7 @@ async def test_listed_tools_are_pinned_for_the_task(start_task: StartTask) -> No
 
 def published_history(ports: FakePorts, view: TaskView) -> tuple[Message, ...]:
     """What clients read that followed the task, of which this is the view in the end."""
-    task, begun = FoldedTask(), TaskStatus(state=TaskState.SUBMITTED, at=view.created_at)
+    task, begun = FencedTask(), TaskStatus(state=TaskState.SUBMITTED, at=view.created_at)
     opening = {"version": 0, "run_id": "", "status": begun, "history": view.history[:1]}
     task.create(view.model_copy(update=opening))
     for call in ports.model.calls:

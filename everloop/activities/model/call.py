@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -55,12 +54,11 @@ from everloop.models.interface import ModelBusyError, ModelRefusedError, ModelRe
 from everloop.runtime.user_code import error_text, translate_base_exceptions
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.log.store import TaskViews
 from everloop.stores.providers import HeldBackError
-from everloop.stores.steps import OvertakenError, Step
-from everloop.stores.tool_records import ToolRecords, reply_call
+from everloop.stores.scripts import OvertakenError, Step
+from everloop.stores.tool_records import BEGUN, ToolRecords, reply_call
 from everloop.stores.transcripts import OpenedTranscript, Transcripts
-from everloop.stores.views.interface import Published
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
 from everloop.workflows.contract.events import TaskEvent, Warned
@@ -103,10 +101,6 @@ class _Attempt:
         return last_events(self.call, reply, self.draft, rest=rest, is_streamed=is_streamed, is_data=is_data)
 
 
-_Opened = tuple[OpenedTranscript, bool]
-"""What an attempt begins with, and whether subscribers know of it."""
-
-
 @dataclass(eq=False)
 class ModelCalls(ModelPort):
     """Asks the models of agents."""
@@ -132,7 +126,7 @@ class ModelCalls(ModelPort):
                 self.records, call.task.task_id, name, MODEL_LEASE, is_repeatable=True, run_steps=run
             )
             # Whoever works on it may yet end well, and costs less than a second reply.
-            opened = await self._open(call, agent, lease)
+            opened = await self._open(call, lease)
             reply = await lease.hold(self._call(call, agent, lease, opened, heartbeat))
             await lease.end()
             return reply
@@ -142,7 +136,12 @@ class ModelCalls(ModelPort):
         return await self._compactor.compact(call)
 
     async def _call(
-        self, call: CallModelInput, agent: Agent, lease: CallLease, opened: _Opened, heartbeat: Heartbeat
+        self,
+        call: CallModelInput,
+        agent: Agent,
+        lease: CallLease,
+        opened: OpenedTranscript,
+        heartbeat: Heartbeat,
     ) -> AssistantMessage:
         number = attempt_number(call.tries, lease.attempts)
         drafted = {name: tool for name, tool in agent.tools.items() if tool.draft_of}
@@ -165,47 +164,46 @@ class ModelCalls(ModelPort):
             await self._publish_failure(attempt, failure)
             raise
 
-    async def _open(self, call: CallModelInput, agent: Agent, lease: CallLease) -> _Opened:
-        """Claim the call, read its transcript, and publish what a first attempt does, in one round trip."""
-        place, published = (call.task.task_id, call.task.run_id), list[Published | None]()
-        publishing = list[Step[Published]]()
-        with suppress(ApplicationError):  # there is no such model, which is said later
-            if lease.lease.attempt == 1:
-                events = opening_events(call, 1, self._name_of(call, agent))
-                publishing.append(self.views.publishing(*place, events, lease.lease))
-
-        opening = partial(self.transcripts.opening, *place, call.length, call.new)
+    async def _open(self, call: CallModelInput, lease: CallLease) -> OpenedTranscript:
+        """Claim the call, and read its transcript in the same round trip."""
+        opening = partial(
+            self.transcripts.opening,
+            call.task.task_id,
+            call.task.run_id,
+            call.length,
+            call.new,
+            previous_run=call.previous_run,
+            lease=lease.lease,
+            claims=BEGUN,
+        )
 
         async def read(known: int) -> OpenedTranscript:
-            step = opening(previous_run=call.previous_run, known=known, is_only=True)
             if lease.is_ours:
-                return (await self.transcripts.steps.run(step))[0]
-            _, opened, *published[:] = await lease.claim(step, *publishing)
+                return (await self.records.run(opening(known=known)))[0]
+            _, opened = await lease.claim(opening(known=known))
             return opened
 
         try:
-            opened = await self._recent.open(call.task.task_id, call.length, call.digest, read)
+            return await self._recent.open(call.task.task_id, call.length, call.digest, read)
         except ApplicationError:  # it comes again, with the same status: nothing was done
             lease.counts = False
             await lease.end()
             raise
-        return opened, lease.attempts == 1 and any(published)
 
     def _name_of(self, call: CallModelInput, agent: Agent) -> str:
         return RESPONDER if agent.respond else self.models.choose(call.model, agent.id).name
 
-    async def _reply(self, attempt: _Attempt, begun: _Opened, model: str) -> AssistantMessage:
+    async def _reply(self, attempt: _Attempt, opened: OpenedTranscript, model: str) -> AssistantMessage:
         """Return the reply of an earlier attempt, or ask for one."""
-        call, draft, (opened, is_published) = attempt.call, attempt.draft, begun
+        call, draft = attempt.call, attempt.draft
         if isinstance(reply := opened.reply, AssistantMessage):
             _log.info("model reply found", iteration=call.iteration, attempt=attempt.lease.attempts)
             before = [*statuses_of(call), *recovery_events(call, attempt.lease.attempts)]
-            return await self._publish_reply(attempt, reply, before)
+            return await self._end(attempt, reply, [*before, *attempt.last_events(reply)])
         transcript = whole_transcript(opened, call.length)
         if draft:
             draft.is_published |= any(map(was_answer, transcript))
-        if not is_published:
-            await self._publish(attempt, opening_events(call, attempt.lease.attempts, model))
+        await self._publish(attempt, opening_events(call, attempt.lease.attempts, model))
         # It replied to an attempt whose worker died while plugins judged that.
         if written := await attempt.plugins.kept_reply() if attempt.lease.attempts > 1 else None:
             _log.info("unjudged model reply found", iteration=call.iteration, attempt=attempt.lease.attempts)
@@ -352,30 +350,29 @@ class ModelCalls(ModelPort):
     async def _close(
         self, attempt: _Attempt, ours: AssistantMessage, end: Sequence[TaskEvent]
     ) -> AssistantMessage:
-        """Store a judged reply and publish its end, at once; return the reply that counts.
+        """Store a judged reply and publish its end; return the reply that counts.
 
         That is the first one that any attempt stored. If Redis does not answer it is ours: history will hold
         it, the workflow publishes its end, and the next call fills the cache again.
         """
         call, lease, ours = attempt.call, attempt.lease.lease, ours.to_keep()
-        place = call.task.task_id, call.task.run_id
-        adding = self.transcripts.adding(*place, call.length, ours, lease, is_first=True)
-        steps = (adding, *attempt.plugins.forgetting(), self.views.publishing(*place, end, lease))
+        place = call.task.task_id, call.task.run_id, call.length
+        await attempt.lease.check_task()
         with suppress_store_errors("model reply not stored", position=call.length):
-            stands, *_ = await self._end_with(attempt, *steps)
-            if stands is ours:
-                return await self._closed(attempt, ours)
-            if not isinstance(stands, AssistantMessage):  # another kind of call left it there
-                await self.transcripts.put(*place, call.length, [ours], lease)
-            reply = stands if isinstance(stands, AssistantMessage) else ours
-            return await self._publish_reply(attempt, reply)
+            stands = await self.transcripts.add(*place, ours, lease)
+            if stands is not ours and isinstance(stands, AssistantMessage):
+                return await self._end(attempt, stands, attempt.last_events(stands))
+            if stands is not ours:  # another kind of call left it there
+                await self.transcripts.put(*place, [ours], lease)
+                end = attempt.last_events(ours)
+            return await self._end(attempt, ours, end)
         return ours.model_copy(update={"is_published": False})
 
-    async def _publish_reply(
-        self, attempt: _Attempt, reply: AssistantMessage, before: Sequence[TaskEvent] = ()
+    async def _end(
+        self, attempt: _Attempt, reply: AssistantMessage, end: Sequence[TaskEvent]
     ) -> AssistantMessage:
-        """Publish the end of a reply that is stored."""
-        task, end = attempt.call.task, [*before, *attempt.last_events(reply)]
+        """Publish the end of a reply that is stored, and give the call back."""
+        task = attempt.call.task
         publishing = self.views.publishing(task.task_id, task.run_id, end, attempt.lease.lease)
         with suppress_store_errors("end of a model reply not published"):
             await self._end_with(attempt, *attempt.plugins.forgetting(), publishing)

@@ -15,9 +15,9 @@ from everloop.activities.publish import try_publish
 from everloop.activities.retries import suppress_store_errors
 from everloop.activities.transcripts import whole_transcript
 from everloop.models.interface import ModelRequest
+from everloop.stores.log.store import TaskViews
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, TaskEvent, UsageReported, Warned

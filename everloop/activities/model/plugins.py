@@ -14,7 +14,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.hooks import Veto
 from everloop.agents.limits import ModelSettings
 from everloop.models.interface import ModelRequest
-from everloop.stores.steps import Lease, Step
+from everloop.stores.scripts import Lease, Step
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput

@@ -18,10 +18,9 @@ from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.narrator.story import Story, is_enough, narration, narration_request
 from everloop.activities.publish import try_publish
 from everloop.models.interface import Delta, ModelError
+from everloop.stores.log.interface import START, StreamedEvent, position_order
+from everloop.stores.log.store import TaskViews
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.views.interface import START, StreamedEvent, position_order
-from everloop.stores.views.parts import is_at_work
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.events import (
     RESPONSE_ARTIFACT,
@@ -30,6 +29,7 @@ from everloop.workflows.contract.events import (
     StatusChanged,
     TaskEvent,
 )
+from everloop.workflows.contract.fold import is_at_work
 from everloop.workflows.contract.messages import EMPTY, UserMessage, text_of
 from everloop.workflows.contract.ports import NarratorPort
 from everloop.workflows.contract.tasks import TaskView

@@ -25,9 +25,9 @@ from everloop.runtime.outbound.policy import (
     read_url,
     retry_after,
 )
+from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import PUSH_FAILED, DeliverPushResult, PushRef
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.names import derive_push_event_id

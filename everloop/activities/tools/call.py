@@ -75,12 +75,12 @@ from everloop.runtime.user_code import translate_base_exceptions
 from everloop.stores.artifacts.changes import attempt_prefix
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.log.interface import Published
+from everloop.stores.log.store import TaskViews
+from everloop.stores.scripts import Step
 from everloop.stores.secrets import Secrets
-from everloop.stores.steps import OvertakenError, Step
-from everloop.stores.tool_records import Claim, ToolRecords, ToolResults
+from everloop.stores.tool_records import BEGUN, ENDED, Claim, ToolRecords, ToolResults
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import Published
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import BUILT_IN_TOOLS, RunToolInput, StoreResultInput, ToolReply
 from everloop.workflows.contract.events import ToolProgressed, Warned
@@ -265,7 +265,7 @@ class AgentTools(ToolPort):
         """Let a tool let go of what a call has begun elsewhere. It may be away: then only the log knows."""
         if tool.abandoned is None:
             return
-        kept, *_ = await run_steps(self.views, call.task, claim.reading_kept())
+        kept = await claim.kept()
         asked = VettedCall(call.call, Arguments())  # nobody reads its arguments again
         run = replace(await self._run_of(agent, tool, call, heartbeat, claim, asked), kept=kept)
         try:
@@ -291,7 +291,7 @@ class AgentTools(ToolPort):
         An attempt that waits for another one announces the call all the same.
         """
         call, tool, vetted = run.call, run.tool, run.vetted
-        claim, *begun = await run.claim.begin(*self._beginning(run), before=announcing)
+        claim, kept = await run.claim.begin(self._beginning(run), before=announcing)
         if not isinstance(claim, Claim):
             return claim
         if activity.info().is_local and run.claim.attempts > 1:
@@ -299,9 +299,7 @@ class AgentTools(ToolPort):
             await run.claim.end()
             raise not_quick(f"an attempt at {tool.name} before this one did not come to its end")
         may_run = claim is Claim.FIRST or run.claim.may_repeat
-        if claim is Claim.LOST and may_run:
-            begun = await run_steps(self.views, call.task, *self._beginning(run))
-        run = replace(run, kept=begun[0])
+        run = replace(run, kept=kept)
         run.artifacts.attempt = attempt_prefix(idempotency_key(call), run.claim.attempts)
         if may_run:
             return await run.claim.hold(self._run(run))
@@ -310,17 +308,16 @@ class AgentTools(ToolPort):
             return await run.claim.finish(question)
         return await run.claim.finish(unknown_outcome(call.call))
 
-    def _beginning(self, run: _Run) -> tuple[Step[JsonValue], Step[Published]]:
-        """Return the steps that read what the call has kept, and publish that it starts."""
+    def _beginning(self, run: _Run) -> Step[Published | None]:
+        """Return the step that publishes that the tool starts, if it does."""
         task, events = run.call.task, started(run.call.call, run.attempt)
-        publishing = self.views.publishing(task.task_id, task.run_id, events, run.claim.lease)
-        return run.claim.reading_kept(), publishing
+        return self.views.publishing(task.task_id, task.run_id, events, run.claim.lease, claims=BEGUN)
 
     async def _run(self, run: _Run) -> ToolReply:
         outcome = await self._execute(run)
         if not isinstance(outcome, ToolMessage) or run.tool.draft_of:  # its draft is put right first
             return await run.claim.finish(outcome)
-        end = end_steps(self.views, self.transcripts, run.call, outcome, run.claim.lease)
+        end = end_steps(self.views, self.transcripts, run.call, outcome, run.claim.lease, ENDED)
         return await run.claim.finish(outcome, *end)
 
     async def _execute(self, run: _Run) -> ToolReply:
@@ -415,8 +412,8 @@ class AgentTools(ToolPort):
     ) -> None:
         """Publish what `_announcing` returns the step for."""
         steps = self._announcing(call, heartbeat, warning, starts=starts)
-        if steps and (await run_steps(self.views, call.task, *steps))[-1] is None:
-            raise OvertakenError
+        if steps:
+            await run_steps(self.views, call.task, *steps)
 
     def _announcing(
         self, call: RunToolInput, heartbeat: Heartbeat, warning: str, *, starts: bool

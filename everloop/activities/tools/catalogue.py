@@ -22,9 +22,9 @@ from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, digest_of, listed, listed_spec_of
 from everloop.agents.tool_signature import NAME_RULE, is_tool_name
+from everloop.stores.log.store import TaskViews
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
     BUILT_IN_TOOLS,

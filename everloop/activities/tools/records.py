@@ -12,7 +12,7 @@ from everloop.activities.lease import QUICK_LEASE, TOOL_LEASE, CallLease, RunSte
 from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for, suppress_store_errors
 from everloop.activities.tools.results import unknown_outcome
 from everloop.activities.tools.vetting import phase_key
-from everloop.stores.steps import Step
+from everloop.stores.scripts import Step
 from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import ToolMessage
@@ -32,8 +32,6 @@ class ToolClaim(CallLease):
     Knows the call by what the model wrote, whatever plugins make of it, and by how much it has asked.
     """
 
-    _goes_on_if_lost = False
-
     def __init__(
         self,
         records: ToolRecords,
@@ -50,23 +48,26 @@ class ToolClaim(CallLease):
         self.is_published = False
         """Whether what follows from the outcome was done in the step that recorded it."""
         self._call = call.call
+        self._kept = call_key(call.call)
         if not (is_repeatable or is_first_attempt()):
             self._asked_at = call.asked_at
 
     async def begin(
         self, *steps: Step[Any], before: Sequence[Step[Any]] = ()
-    ) -> tuple[Claim | ToolReply, *tuple[Any, ...]]:
+    ) -> tuple[Claim | ToolReply, JsonValue]:
         """Wait for an attempt that is at work; return the outcome of the call, or that it is ours now.
 
-        And what the steps return, as of `claim`.
+        And the value that it has kept, however many attempts and questions ago. The steps are as of `claim`.
         """
-        claimed, *replies = await self.claim(*steps, before=before)
+        claimed, *_ = await self.claim(*steps, before=before)
         if claimed.claim is Claim.FINISHED:
-            return claimed.outcome or Claim.LOST, *replies
-        return claimed.claim, *replies
+            return claimed.outcome or Claim.LOST, claimed.kept
+        return claimed.claim, claimed.kept
 
     async def finish(self, outcome: ToolReply, *after: Step[Any]) -> ToolReply:
         """Record an outcome and return the one that stands; if it is this one, do the steps after it.
+
+        They take the claim `ENDED`.
 
         Raises:
             OvertakenError: the call is another attempt's, or nobody's.
@@ -86,9 +87,9 @@ class ToolClaim(CallLease):
             return True
         return False  # the next attempt would take this one for lost
 
-    def reading_kept(self) -> Step[JsonValue]:
-        """Return the step that reads what the call has kept, however many attempts and questions ago."""
-        return self._records.reading_kept(self.lease.task_id, call_key(self._call))
+    async def kept(self) -> JsonValue:
+        """Return the value that the call has kept."""
+        return await self._records.kept(self.lease.task_id, call_key(self._call))
 
     async def keep(self, value: JsonValue) -> None:
         """Keep a value in place of the last one.

@@ -22,10 +22,10 @@ from everloop.runtime.telemetry.instruments import span_without_content
 from everloop.runtime.telemetry.logs import exception_fields
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.steps import Lease, Step
+from everloop.stores.log.store import TaskViews
+from everloop.stores.scripts import Lease, Step
 from everloop.stores.tool_records import ToolResults
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
 from everloop.workflows.contract.events import Resumed, TaskEvent, ToolCompleted, ToolStarted
 from everloop.workflows.contract.messages import ToolCall, ToolMessage, ToolOutcome
@@ -218,17 +218,21 @@ async def end_call(
         await run_steps(views, call.task, *end_steps(views, transcripts, call, result, lease))
 
 
-def end_steps(
+def end_steps(  # noqa: PLR0913, PLR0917 -- what has ended, and where it is told
     views: TaskViews,
     transcripts: Transcripts,
     call: RunToolInput | StoreResultInput,
     result: ToolMessage,
     lease: Lease,
+    claims: str = "",
 ) -> list[Step[Any]]:
-    """Return the steps that cache the result of a call and publish it; the last one is never None."""
+    """Return the steps that cache the result of a call and publish it.
+
+    `claims`: only while the attempt holds the call by one of these; else the last one comes to None.
+    """
     place, steps = (call.task.task_id, call.task.run_id), list[Step[Any]]()
     if not (call.has_fallback and result.outcome == "error"):
-        steps.append(transcripts.adding(*place, call.position, result, lease))
+        steps.append(transcripts.adding(*place, call.position, result, lease, claims))
     start = beginning(result.content)
     completed = ToolCompleted(
         call_id=result.call_id,
@@ -240,7 +244,7 @@ def end_steps(
         raised_at=result.raised_at,
         cached=result.cached,
     )
-    return [*steps, views.publishing(*place, [completed], lease)]
+    return [*steps, views.publishing(*place, [completed], lease, claims=claims)]
 
 
 # The span around a tool call (OpenTelemetry semantic conventions for generative AI), and its log lines.

@@ -24,10 +24,10 @@ from everloop.runtime.schedules.definition import QueueSettings
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+from everloop.stores.log.store import TaskViews
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 
 TRIES = 5
 """Attempts to query a worker for a task, of 3 s each: it may be busy. A step that was given to a stopping

@@ -30,7 +30,7 @@ from everloop.gateway.tasks.artifacts import artifact_json
 from everloop.gateway.tasks.past_items import Item
 from everloop.gateway.tasks.snapshots import refuse_if_read_only
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp
-from everloop.stores.views.contexts import Context, ContextTask
+from everloop.stores.log.contexts import Context, ContextTask
 from everloop.workflows.contract.names import context_key, root_task_id
 from everloop.workflows.contract.parts import text_problem
 

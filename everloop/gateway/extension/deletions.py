@@ -24,7 +24,7 @@ from everloop.gateway.tasks.snapshots import refuse_if_read_only
 from everloop.runtime.protocol.tasks import timestamp
 from everloop.runtime.temporal.deletions import RUNNING, KnownDeletion, deletion_id
 from everloop.stores.artifacts.errors import ArtifactIdError, ArtifactMissingError
-from everloop.stores.views.contexts import Context
+from everloop.stores.log.contexts import Context
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
 from everloop.workflows.contract.names import context_key, root_task_id
 

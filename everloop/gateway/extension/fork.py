@@ -32,7 +32,7 @@ from everloop.gateway.requests.proto import read_params
 from everloop.gateway.services import Services
 from everloop.gateway.tasks.snapshots import SMALL_BYTES
 from everloop.runtime.protocol.tasks import TaskUrl, to_task
-from everloop.stores.views.interface import Snapshot
+from everloop.stores.log.interface import Snapshot
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, TranscriptMessage, UserMessage
 from everloop.workflows.contract.names import (
     derive_task_id,

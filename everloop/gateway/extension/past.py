@@ -26,7 +26,7 @@ from everloop.gateway.services import Services
 from everloop.gateway.tasks.history import EventPosition
 from everloop.gateway.tasks.past_items import Data, Item, message_data, reply_data, result_data
 from everloop.runtime.protocol.tasks import TaskUrl, task_url_of, timestamp, to_task
-from everloop.stores.views.interface import Snapshot
+from everloop.stores.log.interface import Snapshot
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,

@@ -28,7 +28,7 @@ from everloop.gateway.requests.fields import page_token
 from everloop.gateway.services import Services
 from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, SMALL_BYTES
 from everloop.runtime.protocol.tasks import timestamp
-from everloop.stores.views.interface import Snapshot, TaskQuery, WaitingPage, WaitingQuery
+from everloop.stores.log.interface import Snapshot, TaskQuery, WaitingPage, WaitingQuery
 from everloop.workflows.contract.messages import AgentMessage
 from everloop.workflows.contract.questions import APPROVAL, ApproverAnswer, Question, QuestionKind, expected
 from everloop.workflows.contract.tasks import TaskState, TaskView

@@ -28,8 +28,8 @@ from everloop.gateway.requests.messages import IncomingMessage
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.snapshots import SMALL_BYTES, Snapshots, refuse_if_read_only
 from everloop.gateway.tasks.tasks import Tasks, submitted_view
-from everloop.stores.views.interface import START, Snapshot
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import START, Snapshot
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import (
     AgentMessage,

@@ -38,9 +38,9 @@ from everloop.gateway.tasks.streams import (
 )
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION, left_out, to_direct_message, to_task
+from everloop.stores.log.interface import START, Snapshot, position_order
+from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import first_position
-from everloop.stores.views.interface import START, Snapshot, position_order
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.tasks import TaskState
 
 TAKE_WAIT = 2.0

@@ -22,8 +22,7 @@ from everloop.runtime.protocol.tasks import (
     to_status,
     to_struct,
 )
-from everloop.stores.views.interface import START
-from everloop.stores.views.parts import fails_drafts
+from everloop.stores.log.interface import START
 from everloop.workflows.contract.events import (
     RESPONSE_ARTIFACT,
     ArtifactChunk,
@@ -33,6 +32,7 @@ from everloop.workflows.contract.events import (
     TaskEvent,
     ToolCompleted,
 )
+from everloop.workflows.contract.fold import fails_drafts
 from everloop.workflows.contract.messages import EMPTY, AgentMessage, TextPart
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 

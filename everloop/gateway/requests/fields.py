@@ -16,7 +16,7 @@ from a2a.utils.errors import InvalidParamsError
 from everloop.gateway.context import Viewer
 from everloop.gateway.errors import NO_SUCH_PAGE
 from everloop.runtime.protocol.tasks import STATES_BY_NUMBER
-from everloop.stores.views.interface import TaskQuery
+from everloop.stores.log.interface import TaskQuery
 from everloop.workflows.contract.parts import PATH_STEPS
 from everloop.workflows.contract.tasks import TaskState
 

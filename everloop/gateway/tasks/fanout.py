@@ -16,8 +16,8 @@ import structlog
 
 from everloop.gateway.errors import STORE_FAILURES
 from everloop.gateway.instruments import stream_lag, subscribers
-from everloop.stores.views.interface import StreamedEvent, position_order
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import StreamedEvent, position_order
+from everloop.stores.log.store import TaskViews
 
 READ_WAIT = 5.0
 """Seconds that one read waits for events."""

@@ -25,8 +25,8 @@ from everloop.gateway.tasks.past_items import Item
 from everloop.gateway.tasks.runs import history_of
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp
 from everloop.runtime.temporal.describe import describe
-from everloop.stores.views.interface import position_order
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import position_order
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract import names
 from everloop.workflows.contract.events import Narrated
 

@@ -27,11 +27,11 @@ from everloop.stores.artifacts.changes import Fail
 from everloop.stores.artifacts.errors import ArtifactError
 from everloop.stores.artifacts.rendering import with_artifacts
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.views.interface import Snapshot, position_order
-from everloop.stores.views.parts import fails_drafts
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import Snapshot, position_order
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import REASON, StatusChanged
+from everloop.workflows.contract.fold import fails_drafts
 from everloop.workflows.contract.messages import AgentMessage, TextPart
 from everloop.workflows.contract.names import child_task_id, context_key
 from everloop.workflows.contract.tasks import TaskState, TaskView

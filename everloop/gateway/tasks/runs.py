@@ -34,8 +34,8 @@ from everloop.runtime.telemetry.logs import task_fields
 from everloop.runtime.temporal.describe import RunDescription, describe
 from everloop.runtime.temporal.executions import UNQUOTABLE, listed_pages
 from everloop.runtime.temporal.inspection import REPORTED_PROBLEMS
-from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import START
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState

@@ -23,8 +23,8 @@ from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.reconcile import Reconciler, last_published_at, restore_view
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.telemetry.logs import bind_task, task_fields
+from everloop.stores.log.interface import START, Snapshot
 from everloop.stores.push.deliveries import NotificationError
-from everloop.stores.views.interface import START, Snapshot
 from everloop.workflows.contract import names
 from everloop.workflows.contract.events import StatusChanged
 

@@ -38,9 +38,9 @@ from everloop.stores.artifacts.rendering import (
     rendered_indexes,
 )
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.steps import Lease
-from everloop.stores.views.interface import ViewArtifact
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import ViewArtifact
+from everloop.stores.log.store import TaskViews
+from everloop.stores.scripts import Lease
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, ChunkMode, content_of
 from everloop.workflows.contract.messages import EMPTY, Part

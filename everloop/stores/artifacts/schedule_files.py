@@ -13,7 +13,7 @@ from everloop.runtime.blobs import Blobs
 from everloop.stores.artifacts.changes import NewPart
 from everloop.stores.artifacts.errors import ArtifactMissingError
 from everloop.stores.artifacts.store import Artifacts, ArtifactSettings, make_artifacts
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.names import context_key
 
 WITHOUT_END = timedelta(days=36_500)

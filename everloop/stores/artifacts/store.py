@@ -31,8 +31,8 @@ from everloop.stores.artifacts.record import (
 from everloop.stores.artifacts.rules import part_of
 from everloop.stores.artifacts.writer import INLINE_BYTES, SEGMENT_BYTES, ArtifactWriter, Request, Sizes
 from everloop.stores.keys import context_artifacts_key
+from everloop.stores.log.store import TaskViews
 from everloop.stores.retention import ARTIFACT_TTL
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.names import RESULT_PREFIX
 

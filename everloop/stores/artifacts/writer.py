@@ -28,7 +28,7 @@ from everloop.stores.artifacts.record import (
 )
 from everloop.stores.artifacts.rules import Changed, OperationContext, Write, change_artifact
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import TaskEvent
 

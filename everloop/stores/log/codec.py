@@ -1,4 +1,4 @@
-"""Writes events as the log keeps them, and reads them and snapshots again. Content is encrypted, if anything is."""
+"""Writes events as the log keeps them, and reads events and snapshots. Content may be encrypted."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -18,8 +18,8 @@ fields are forwarded: what it holds stands elsewhere."""
 MAX_CUT_CHARACTERS = 1_000
 """Of each text of an event that is cut."""
 
-_INTERNAL = {"received", "questions"}
-"""What the agents wrote to each other, and what the client's task asks by itself."""
+_INTERNAL = {"received", "questions", "content"}
+"""What the agents wrote to each other, what the client's task asks itself, and what earlier chunks had."""
 
 
 def forwarded(task_id: str, event: TaskEvent) -> SubAgentEvent | None:

@@ -74,7 +74,7 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class _Row:
-    """A task on a page; of one that is too large, this is its size, and history and artifacts are left out."""
+    """A task on a page; of one that is too large, its size: history and artifacts are left out."""
 
     entry: IndexEntry
     size: int = 0

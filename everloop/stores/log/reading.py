@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -44,7 +45,7 @@ def reading(task_id: str, most: int | None = None) -> Step[LogRead]:
 
 def as_read(reply: Any) -> LogRead:  # noqa: ANN401 -- as of every step
     """Return what the script has answered."""
-    size, (identity, status, event, last, lost), kept, entries, *ids = reply
+    size, (identity, status, event, last, lost, *_), kept, entries, *ids = reply
     return LogRead(
         size,
         identity,
@@ -91,9 +92,19 @@ def view_of(codec: LogCodec, found: LogRead, history_length: int | None = None) 
     return view.model_copy(update={"history": view.history[first:]})
 
 
-def snapshot_of(codec: LogCodec, found: LogRead, history_length: int | None = None) -> Snapshot | None:
+def snapshot_of(codec: LogCodec, found: LogRead) -> Snapshot | None:
     """Return a view and its position; see `view_of`."""
-    if (view := view_of(codec, found, history_length)) is None:
+    if (view := view_of(codec, found)) is None:
         return None
     left_out = None if found.entries is not None else frozenset(map(unword, found.ids.split()))
     return Snapshot(view, found.position, found.size, left_out, found.has_lost_statuses)
+
+
+def shortened(snapshot: Snapshot, history_length: int, most: int | None) -> Snapshot:
+    """Return a snapshot with its newest messages; if these are too large, without history and artifacts."""
+    view, first = snapshot.view, max(len(snapshot.view.history) - history_length, 0)
+    size = snapshot.size - sum(len(message.model_dump_json()) for message in view.history[:first])
+    if most is not None and size > most:
+        bare = view.model_copy(update={"history": (), "artifacts": ()})
+        return replace(snapshot, view=bare, size=size, left_out=snapshot.message_ids)
+    return replace(snapshot, view=view.model_copy(update={"history": view.history[first:]}), size=size)

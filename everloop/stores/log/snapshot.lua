@@ -18,14 +18,16 @@ redis.call('HSET', snapshot, 'position', position, 'view', view)
 keep(registry, snapshot, seconds)
 local tail = 0
 for _, entry in ipairs(redis.call('XRANGE', log, '(' .. position, '+')) do tail = tail + #table.concat(entry[2]) end
-redis.call('HSET', head, 'tail', tail)
+redis.call('HSET', head, 'tail', tail, 'covered', #view)
 if position ~= last then return 1 end
-local length = redis.call('XLEN', log)
-while length > 1 and (length > tonumber(most) or redis.call('MEMORY', 'USAGE', log, 'SAMPLES', 0) > tonumber(bytes)) do
+local length, size = redis.call('XLEN', log), redis.call('MEMORY', 'USAGE', log, 'SAMPLES', 0) or 0
+while length > 1 and (length > tonumber(most) or size > tonumber(bytes)) do
   length = math.floor(length / 2)
   redis.call('XTRIM', log, 'MAXLEN', length)
+  size = redis.call('MEMORY', 'USAGE', log, 'SAMPLES', 0)
 end
-if TERMINAL[cjson.decode(redis.call('HGET', head, 'status') or '{}').state] then  -- it has all that the log has
+redis.call('HSET', head, 'kept', size)
+if TERMINAL[redis.call('HGET', head, 'state') or ''] then  -- it has all that the log has
   local left = redis.call('EXISTS', push) == 1 and pushed_seconds or log_seconds
   redis.call('HSET', registry, log, left)
   keep(registry, log, left)

@@ -1,5 +1,6 @@
 """Tasks in Redis: the log of each, and the view that it comes to."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -16,7 +17,7 @@ from everloop.stores.keys import (
     route_key,
     snapshot_key,
 )
-from everloop.stores.log.codec import LogCodec, ScriptArguments
+from everloop.stores.log.codec import LogCodec, ScriptArguments, unword, word
 from everloop.stores.log.contexts import Contexts
 from everloop.stores.log.events import RedisEventReader
 from everloop.stores.log.interface import (
@@ -37,7 +38,7 @@ from everloop.stores.log.interface import (
     listing_of,
 )
 from everloop.stores.log.lists import TaskLists
-from everloop.stores.log.reading import folded, reading, snapshot_of
+from everloop.stores.log.reading import folded, reading, shortened, snapshot_of
 from everloop.stores.retention import (
     DEFAULT_RETENTION,
     EVENTS_GRACE,
@@ -58,6 +59,8 @@ from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 
 T = TypeVar("T")
 
+_DRAFT = "draft:"
+
 SMALL_TAIL = 64 * 1024
 """Bytes of the log that are read without a snapshot of them."""
 
@@ -65,18 +68,19 @@ SMALL_TAIL = 64 * 1024
 class TaskViews:
     """The log of every task, and the view that its entries come to by the fold.
 
-    What is old is not appended, so that every entry counts (`append.lua`). A snapshot is the fold up to a position:
-    none is needed for anything to be right. A client's task also gets what its sub-agents publish, in the same step.
-    Lists follow, and who is to be notified (`follow_up`). A call may be repeated when its answer was lost: statuses
-    and chunks count once, and what follows is done again; only events outside of the view, such as a tool's
-    progress, appear in the log again.
+    What is old is not appended, so that every entry counts (`append.lua`). A snapshot is the fold up to a
+    position: none is needed for anything to be right. A client's task also gets what its sub-agents publish,
+    in the same step. Lists follow, and who is to be notified (`follow_up`). A call may be repeated when its
+    answer was lost: statuses and chunks count once, and what follows is done again; only events outside of
+    the view, such as a tool's progress, appear in the log again.
 
     An open task is kept, and `retention` says how long one that has ended is kept after its last event, and
-    one whose owner is not known; its events go after `EVENTS_GRACE`, or `GRACE` where somebody is to be notified.
-    `max_events` is about how many events a log keeps (default 10,000), of at most `max_bytes` together. That is also
-    how large a view may get: whoever adds to one asks first how large it is (`size`), since what is published is
-    appended, whatever its size. What is known of a context is kept as long as a conversation after the last status
-    of its tasks, at least as long as these; if it has artifacts, at least as long as these.
+    one whose owner is not known; its events go after `EVENTS_GRACE`, or `GRACE` where somebody is to be
+    notified. `max_events` is about how many events a log keeps (default 10,000), of at most `max_bytes`
+    together. That is also how large a view may get: whoever adds to one asks first how large it is (`size`),
+    since what is published is appended, whatever its size. What is known of a context is kept as long as a
+    conversation after the last status of its tasks, at least as long as these; if it has artifacts, at least
+    as long as these.
     """
 
     def __init__(
@@ -100,14 +104,15 @@ class TaskViews:
 
         Does nothing where the view is already complete. Publishes `TaskCreated` when it wrote something.
         """
-        await self.run(self._creating(view))
+        await self.run(self.creating(view))
 
     async def begin(self, view: TaskView, *, most: int) -> Snapshot | None:
         """Create the view of a client's task, and return the task as it stands then, as `load` does."""
-        _, snapshot = await self.run(self._creating(view), self._loading(view.task_id, most))
+        _, snapshot = await self.run(self.creating(view), self._loading(view.task_id, most))
         return snapshot
 
-    def _creating(self, view: TaskView) -> Step[Published | None]:
+    def creating(self, view: TaskView) -> Step[Published | None]:
+        """Return the step of `create`, for `run`, which does what follows."""
         arguments = self._codec(view.task_id).creation(view)
         return self._appending(view.task_id, view.run_id, arguments, ())
 
@@ -150,7 +155,8 @@ class TaskViews:
     ) -> Step[Published | None]:
         """Return the step of `publish`, for `run`, which does what follows.
 
-        `claims`: only while the attempt holds the call, and its claim was answered by one of these; else None.
+        `claims`: only while the attempt holds the call, and its claim was answered by one of these; else
+        None.
         """
         arguments = self._codec(task_id).append(events)
         return self._appending(task_id, run_id, arguments, events, lease, claims)
@@ -161,10 +167,10 @@ class TaskViews:
         Raises:
             RedisError: nobody knows how far it came.
         """
-        if published and published.listing:
-            await self.lists.enter(published.listing)
         if published and published.needs_snapshot:
             await self._store_snapshot(task_id)
+        if published and published.listing:
+            await self.lists.enter(published.listing)
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
         """Give a task the last status that its run did not publish itself, and return whether this did it.
@@ -209,8 +215,9 @@ class TaskViews:
         The view has its newest `history_length` messages (None: all). Where it takes more than `most` bytes
         (None: however many) it comes without messages and artifacts.
         """
-        (loaded,) = await run_scripts(self._redis, self._loading(task_id, most, history_length))
-        return loaded
+        reads_all = history_length is not None  # what the others take is known when all are read
+        (loaded,) = await run_scripts(self._redis, self._loading(task_id, None if reads_all else most))
+        return shortened(loaded, history_length, most) if loaded and history_length is not None else loaded
 
     async def size(self, task_id: str) -> int:
         """Return how many bytes a task takes as it is stored; 0 if there is none."""
@@ -270,10 +277,15 @@ class TaskViews:
 
         The reply of the model is not among them: no store has it.
         """
-        view, _ = await self._folded(task_id)
-        if view.identity is None:
+        head = cast("dict[str, str]", await self._redis.hgetall(head_key(task_id)))
+        if "task" not in head:
             return None
-        seen = {artifact_id: each.complete for artifact_id, each in view.artifacts.items()}
+        drafts = {
+            name.removeprefix(_DRAFT): json.loads(kept)
+            for name, kept in head.items()
+            if name.startswith(_DRAFT)
+        }
+        seen = {unword(name): draft["state"] == "complete" for name, draft in drafts.items()}
         seen.pop(RESPONSE_ARTIFACT, None)
         return seen
 
@@ -290,6 +302,7 @@ class TaskViews:
         if artifact_id in view.artifacts:
             removed += 1
             await self._store_snapshot(task_id, without=artifact_id)
+            await self._redis.hdel(head_key(task_id), _DRAFT + word(artifact_id))
         while page := await self.read({task_id: position}, wait=0):
             position = page[-1].position
             told = [each.position for each in page if _is_of(each.event, artifact_id)]
@@ -322,8 +335,8 @@ class TaskViews:
             (first, last), entries = cast(
                 "tuple[list[str | None], list[tuple[str, object]]]", await pipeline.execute()
             )
-        # XINFO's max-deleted-entry-id would not tell of the first: trimming by MAXLEN leaves it at 0-0. The log
-        # expires before its head, and the task may go on (Reset).
+        # XINFO's max-deleted-entry-id would not tell of the first: trimming by MAXLEN leaves it at 0-0. The
+        # log expires before its head, and the task may go on (Reset).
         held = entries[0][0] if entries else None
         return held == first if position == START and held else position in {held, last}
 
@@ -352,13 +365,11 @@ class TaskViews:
         (found,) = await run_scripts(self._redis, reading(task_id))
         return folded(self._codec(task_id), found), found.position
 
-    def _loading(
-        self, task_id: str, most: int | None, history_length: int | None = None
-    ) -> Step[Snapshot | None]:
+    def _loading(self, task_id: str, most: int | None) -> Step[Snapshot | None]:
         step, codec = reading(task_id, most), self._codec(task_id)
 
         def read(reply: Any) -> Snapshot | None:  # noqa: ANN401 -- as of every step
-            return snapshot_of(codec, step.read(reply), history_length)
+            return snapshot_of(codec, step.read(reply))
 
         return Step(task_id, step.file, step.keys, step.arguments, read)
 
@@ -396,9 +407,11 @@ class TaskViews:
         def read(reply: Any) -> Published | None:  # noqa: ANN401 -- as of every step
             if reply is None:
                 return None
-            listed, push, length, tail, size, *taken = reply
-            took = tuple(map(TaskState, cast("list[str]", taken)))
-            is_long = int(tail) > max(SMALL_TAIL, size / 2) or length > self._max_events
+            listed, push, *sizes = reply[:6]
+            length, kept, tail, size = map(int, sizes)
+            took = tuple(map(TaskState, cast("list[str]", reply[6:])))
+            is_long = tail > max(SMALL_TAIL, size / 2)
+            is_long = is_long or length > self._max_events or kept > self.max_bytes
             return Published(
                 took,
                 listing_of(listed) if listed else None,

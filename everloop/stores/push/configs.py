@@ -6,10 +6,10 @@ from typing import cast
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
-from everloop.stores.keys import push_configs_key
+from everloop.stores.keys import push_configs_key, registry_key
+from everloop.stores.log.interface import Snapshot
 from everloop.stores.retention import TASK_TTL
-from everloop.stores.steps import Step, Steps
-from everloop.stores.views.interface import Snapshot
+from everloop.stores.scripts import Step, run_scripts
 from everloop.workflows.contract.payloads import Wire
 
 MAX_CONFIGS = 10
@@ -91,7 +91,6 @@ class PushConfigs:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
-        self._steps = Steps(redis)
         self._delete_unchanged = redis.register_script(_DELETE_UNCHANGED)
 
     async def put(self, config: PushConfig, *, position: str = "") -> None:
@@ -177,8 +176,10 @@ class PushConfigs:
             return reply
 
         arguments = [self._ttl, *words]
-        step = Step(task_id, f"push.{operation}", [push_configs_key(task_id)], arguments, read)
-        (reply,) = await self._steps.run(step)
+        keys = [push_configs_key(task_id), registry_key(task_id)]
+        (reply,) = await run_scripts(
+            self._redis, Step(task_id, f"push/{operation}.lua", keys, arguments, read)
+        )
         return reply
 
     async def _kept(self, task_id: str, config_id: str) -> str | None:

@@ -1,6 +1,6 @@
 """Events of a running task. A task's view is the fold of these events, in stream order.
 
-Fold rules (`everloop.stores.views` follows them):
+Fold rules (`everloop.stores.log` follows them):
 
 - Every event comes from a run. A status or a chunk of an unknown run makes it the newest; events of an
   overtaken run are dropped (a task that an operator reset has a new run id). Other events pass

@@ -1,13 +1,14 @@
 """The fold: how the entries of a task's log change its view. Pure.
 
-The store has refused what is no news (`stores/log/append.lua`), so every entry counts, and none is dropped here:
+The store has refused what is no news (`stores/log/append.lua`), so every entry counts, and none is dropped
+here:
 
 - An entry comes from a run. A status or a chunk makes its run the one that the view follows.
 - A status replaces the one before, whose message (unless its step is above 0: such a note is no part of the
   conversation) goes to the history, then what the task has received; a message id stands there once.
 - A terminal status other than completed marks every artifact that is not complete as failed.
-- A chunk of index 0 begins an artifact in place of the one that stands there, or extends it, as its mode says;
-  any other one is appended. An empty text adds nothing, except that an artifact of nothing else is one.
+- A chunk of index 0 begins an artifact in place of the one that stands there, or extends it, as its mode
+  says; any other one is appended. An empty text adds nothing, except that an artifact of nothing else is one.
 - `task-created` brings identity and first messages. They stand before whatever was published earlier.
 - Every other kind changes nothing.
 """
@@ -24,6 +25,7 @@ from everloop.workflows.contract.events import (
     StatusChanged,
     TaskCreated,
     TaskEvent,
+    content_of,
 )
 from everloop.workflows.contract.messages import EMPTY, Message, Part, join_texts
 from everloop.workflows.contract.payloads import HIDE_VALUES, Wire
@@ -152,9 +154,14 @@ def restored(view: FoldedView, answer: TaskView) -> tuple[FoldedView, Sequence[T
     applies = is_newer(view, answer.run_id, status)
     history = [*answer.history]
     last = view.status
-    if last and status.message and answer.run_id == view.status_run and not applies:
-        if last.message is None or last.message.message_id != status.message.message_id:
-            history.append(status.message)  # a newer status replaced it before it was published
+    if (
+        last
+        and answer.run_id == view.status_run
+        and status.message
+        and not applies
+        and _message_id(last) != _message_id(status)
+    ):
+        history.append(status.message)  # a newer status replaced it before it was published
     view = replace(
         view,
         identity=view.identity or identity_of(answer),
@@ -178,7 +185,7 @@ def restored(view: FoldedView, answer: TaskView) -> tuple[FoldedView, Sequence[T
 
 
 def _following(view: FoldedView, run_id: str) -> FoldedView:
-    if view.run_id == run_id:
+    if not run_id or view.run_id == run_id:
         return view
     runs = view.runs if run_id in view.runs else (*view.runs, run_id)
     return replace(view, run_id=run_id, runs=runs)
@@ -226,6 +233,10 @@ def _opened(view: FoldedView, opening: TaskView) -> FoldedView:
     )
 
 
+def _message_id(status: StatusChanged) -> str | None:
+    return status.message and status.message.message_id
+
+
 def _by_id(messages: Iterable[Message]) -> dict[str, Message]:
     first: dict[str, Message] = {}
     for message in messages:
@@ -257,6 +268,7 @@ def chunks_of(artifact: Artifact) -> list[ArtifactChunk]:
             part=part,
             last_chunk=artifact.complete and index == last,
             failed=artifact.failed and index == last,
+            content=content_of(artifact.parts) if artifact.complete and index == last > 0 else (),
         )
         for index, part in enumerate(artifact.parts)
     ]

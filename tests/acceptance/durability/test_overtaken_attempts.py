@@ -19,7 +19,7 @@ from temporalio.client import Client
 
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
-from everloop.stores.keys import records_key, stream_key
+from everloop.stores.keys import log_key, records_key
 from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE, WORKFLOW_TYPE
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.agents.overtaken import NARRATOR
@@ -114,7 +114,7 @@ async def _tasks(clients: dict[str, A2AClient], task_ids: dict[str, str]) -> dic
 
 async def _until_narrated(everloop: Deployment, task_id: str) -> None:
     async with connect_redis(everloop.redis_url, NO_CIPHER) as redis:
-        while '"narration"' not in str(await redis.xrange(stream_key(task_id))):  # noqa: ASYNC110 -- another process writes it
+        while '"narration"' not in str(await redis.xrange(log_key(task_id))):  # noqa: ASYNC110 -- another process writes it
             await asyncio.sleep(0.1)
 
 

@@ -30,14 +30,14 @@ from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     STORE_ID_KEY,
     conversation_key,
+    head_key,
+    log_key,
     outcomes_key,
     owner_tasks_key,
     records_key,
-    stream_key,
     transcript_key,
-    view_key,
 )
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.housekeeping import Kind, housekeeping_schedule_id
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskState as Ended
@@ -232,7 +232,7 @@ async def test_each_class_is_kept_for_its_own_time(cluster: Cluster, ledger: Pat
     task = await cluster.task("acme", Reply([payment]), DONE)
     context = context_key("acme", task.context_id)
     keys = {
-        view_key(task.id): "EVERLOOP_TASK_TTL_DAYS",
+        head_key(task.id): "EVERLOOP_TASK_TTL_DAYS",
         transcript_key(task.id, "*"): "EVERLOOP_TRANSCRIPT_TTL_DAYS",
         records_key(task.id): "EVERLOOP_TOOL_RECORD_TTL_DAYS",
         outcomes_key(task.id): "EVERLOOP_TRANSCRIPT_TTL_DAYS",
@@ -244,7 +244,7 @@ async def test_each_class_is_kept_for_its_own_time(cluster: Cluster, ledger: Pat
         for key in found:
             left, days = await cluster.redis.ttl(key), DAYS[setting]
             assert (days - 1) * DAY < left <= days * DAY, (key, setting, left)
-    assert 0 < await cluster.redis.ttl(stream_key(task.id)) <= 3600
+    assert 0 < await cluster.redis.ttl(log_key(task.id)) <= 3600
 
 
 async def test_views_come_back_after_redis_was_emptied(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from everloop.gateway.context import ANONYMOUS
 from everloop.local.servers import LOOPBACK, free_port
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
-from everloop.stores.keys import history_key, stream_key, view_key
+from everloop.stores.keys import head_key, log_key, snapshot_key
 from tests.support.a2a_client import Answer, connected, request, response_of
 from tests.support.deploy.prometheus import APPEAR_LATER, ROOT, Scrape, named_metrics, scrape
 from tests.support.rigs.deployment import Deployment, running_deployment
@@ -120,7 +120,7 @@ async def _read(client: Client, hook: Webhook, answer: Answer, half: asyncio.Eve
 
 async def _lose_view(redis_url: str, task_id: str) -> None:
     async with connect_redis(redis_url, NO_CIPHER) as redis:
-        await redis.delete(view_key(task_id), history_key(task_id), stream_key(task_id))
+        await redis.delete(head_key(task_id), snapshot_key(task_id), log_key(task_id))
 
 
 async def _until(port: int, is_so: Callable[[Scrape], bool]) -> Scrape:

@@ -17,7 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.telemetry.logs import owner_hash
-from everloop.stores.keys import view_key
+from everloop.stores.keys import head_key
 from tests.support.agents.peers import PEER_URL
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
 from tests.support.seeded_secrets import seed_secret
@@ -162,7 +162,7 @@ async def test_log_lines_say_whose_task_and_which_trace(tmp_path: Path) -> None:
         gateway = await run.everloop.add_gateway()
         task = await run.ask(gateway, "writer", **who)
         async with connect_redis(run.everloop.redis_url, NO_CIPHER) as redis:
-            await redis.delete(view_key(task["id"]))
+            await redis.delete(head_key(task["id"]))
         restored = await call(gateway, "writer", "GetTask", {"id": task["id"]}, **who)
         run.everloop.valkey.kill()
         away = await call(gateway, "writer", "ListTasks", {}, **who)

@@ -11,7 +11,7 @@ from a2a.client import Client
 from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskState
 from pydantic import JsonValue
 
-from everloop.stores.keys import history_key, secrets_key, stream_key
+from everloop.stores.keys import log_key, secrets_key, snapshot_key
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.agents.people import fingerprint
 from tests.support.rigs.deployment import running_deployment
@@ -118,7 +118,7 @@ async def _check_places(harness: Harness, receiver: OtlpReceiver, task: Task, wo
     ]
 
     assert keys == set()
-    assert {history_key(task.id), stream_key(task.id)} - public_keys == set()
+    assert {snapshot_key(task.id), log_key(task.id)} - public_keys == set()
     assert contains(recorded, SUPPLIED)
     assert not contains(recorded, secret)
     assert files_with(everloop.directory, secret) <= {"valkey"}

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 
-from everloop.stores.keys import stream_key
+from everloop.stores.keys import log_key
 from tests.support.a2a_client import Answer, connected, request, response_of
 from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Deployment, Service, running_service
 from tests.support.servers.processes import until
@@ -59,7 +59,7 @@ async def test_tasks_on_all_primaries_run_and_are_listed(service: Service) -> No
     )
     assert {task.status.state for task in tasks} == {TaskState.TASK_STATE_COMPLETED}
     assert {answer.task_id for answer in answers} <= {task.id for task in listed}
-    primaries = {(await cluster_of(service.everloop).primary_of(stream_key(a.task_id))).port for a in answers}
+    primaries = {(await cluster_of(service.everloop).primary_of(log_key(a.task_id))).port for a in answers}
     assert len(primaries) > 1
 
 
@@ -78,7 +78,7 @@ async def test_a_task_goes_on_while_redis_changes(service: Service, ledger: Path
         reading = asyncio.create_task(answer.read(client.send_message(request("Write."))))
         await until(lambda: ledger.is_file() and ledger.stat().st_size)
         for go_on in (gate.touch, rest.set):
-            key = stream_key(answer.task_id)
+            key = log_key(answer.task_id)
             if what == "its slot moves":
                 await cluster.move_slot(key)
             else:

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from everloop.stores.keys import stream_key
+from everloop.stores.keys import log_key
 from tests.support.a2a_client import Answer, connected, request
 from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Service, running_service
 from tests.support.seeded_secrets import seed_secret
@@ -67,7 +67,7 @@ async def test_a_task_runs_by_tls_with_the_rights_of_the_manual(service: Service
 
     async with connected(service.gateway.url) as client:
         first = await Answer().read(client.send_message(request("Work.")))
-        await cluster.kill_primary(await cluster.primary_of(stream_key(first.task_id)))
+        await cluster.kill_primary(await cluster.primary_of(log_key(first.task_id)))
         second = await Answer().read(client.send_message(request("Work again.")))
 
     assert [first.text, second.text] == ["Done.", "Done."]

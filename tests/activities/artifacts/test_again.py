@@ -14,7 +14,7 @@ from everloop.agents.tool_context import ToolContext
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.keys import outcomes_key, records_key
-from everloop.stores.steps import OvertakenError
+from everloop.stores.scripts import OvertakenError
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart, ToolMessage
 from tests.support.rigs.artifacts.rig import CONTEXT, MIB, RecordingArtifacts, content_of, shown, stored

@@ -24,10 +24,10 @@ from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.conversations.store import Conversations
+from everloop.stores.log.interface import START
+from everloop.stores.log.store import TaskViews
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.calls import PublishInput, SaveContextInput

@@ -18,8 +18,8 @@ from everloop.stores.artifacts.changes import Append, Create
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.artifacts.writer import SEGMENT_BYTES
 from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import START
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart

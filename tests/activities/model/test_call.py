@@ -14,7 +14,7 @@ from everloop.activities.model.failures import RETRIES
 from everloop.activities.model.request import without_tools
 from everloop.models.catalogue import ModelEntry
 from everloop.models.interface import ModelRequest
-from everloop.stores.steps import Lease, OvertakenError
+from everloop.stores.scripts import Lease, OvertakenError
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.events import (

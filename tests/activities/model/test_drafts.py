@@ -8,9 +8,9 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.tools.call import AgentTools
 from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.rendering import render_artifact
+from everloop.stores.log.store import TaskViews
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall

@@ -17,7 +17,7 @@ from everloop.agents.artifact_tools import artifacts
 from everloop.models.interface import TextDelta, ThoughtDelta
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, Thought
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskRef

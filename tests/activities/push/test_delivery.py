@@ -10,12 +10,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
 from everloop.activities.push.delivery import DELIVERY_TIME, Answer, Webhooks
-from everloop.stores.keys import push_configs_key, stream_key, view_key
+from everloop.stores.keys import head_key, log_key, push_configs_key
+from everloop.stores.log.interface import START
+from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfigs
-from everloop.stores.steps import Lease, OvertakenError
+from everloop.stores.scripts import Lease, OvertakenError
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
 from everloop.workflows.contract.events import Narrated, Shown, TaskEvent
 from everloop.workflows.contract.names import child_task_id
@@ -256,7 +256,7 @@ async def test_a_lost_view_comes_back_from_the_workflow() -> None:
     async with push_rig() as (rig, hook):
         await rig.begin(status(1))
         await rig.deliver_all()
-        await database().delete(view_key(rig.task.task_id), stream_key(rig.task.task_id))
+        await database().delete(head_key(rig.task.task_id), log_key(rig.task.task_id))
         asks = TaskStatus(state=TaskState.INPUT_REQUIRED, at=at(5))
         rig.workflows.known = answered(rig.task, "run", 5, status=asks, artifacts=(artifact("Hi"),))
         waiting = await rig.deliver_all()

@@ -19,10 +19,10 @@ from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.telemetry.logs import chain_of
 from everloop.stores.keys import outcomes_key
-from everloop.stores.steps import Lease, OvertakenError, Step
+from everloop.stores.log.interface import Published
+from everloop.stores.log.store import TaskViews
+from everloop.stores.scripts import Lease, OvertakenError, Step
 from everloop.stores.tool_records import Claim, Claimed, ToolRecords, reply_call
-from everloop.stores.views.interface import Published
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.events import RetryScheduled, TaskEvent, Warned
 from everloop.workflows.contract.messages import ToolMessage
@@ -115,9 +115,9 @@ class UnheardRecords(ToolRecords):
     is_heard = False
 
     def claiming(
-        self, lease: Lease, seconds: float, *, goes_on: bool = True, reply: int | None = None
+        self, lease: Lease, seconds: float, *, kept: str = "", reply: int | None = None
     ) -> Step[Claimed]:
-        step = super().claiming(lease, seconds, goes_on=goes_on, reply=reply)
+        step = super().claiming(lease, seconds, kept=kept, reply=reply)
 
         def read(answer: Any) -> Claimed:  # noqa: ANN401 -- whatever the script returned
             if self.is_heard:
@@ -179,9 +179,9 @@ class WatchedRecords(ToolRecords):
         self.held = asyncio.Event()
 
     def claiming(
-        self, lease: Lease, seconds: float, *, goes_on: bool = True, reply: int | None = None
+        self, lease: Lease, seconds: float, *, kept: str = "", reply: int | None = None
     ) -> Step[Claimed]:
-        step = super().claiming(lease, seconds, goes_on=goes_on, reply=reply)
+        step = super().claiming(lease, seconds, kept=kept, reply=reply)
 
         def read(answer: object) -> Claimed:
             claimed = step.read(answer)
@@ -369,11 +369,17 @@ async def test_an_overtaken_attempt_carries_nothing_of_what_its_tool_raised() ->
 
     class Overtaken(TaskViews):
         def publishing(
-            self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
-        ) -> Step[Published]:
+            self,
+            task_id: str,
+            run_id: str,
+            events: Sequence[TaskEvent],
+            lease: Lease | None = None,
+            *,
+            claims: str = "",
+        ) -> Step[Published | None]:
             if any(isinstance(event, RetryScheduled) for event in events):
                 raise OvertakenError
-            return super().publishing(task_id, run_id, events, lease)
+            return super().publishing(task_id, run_id, events, lease, claims=claims)
 
     @tool(idempotent=True, retries=Retries(attempts=2))
     def work() -> None:

@@ -19,10 +19,10 @@ from everloop.agents.hooks import HookContext
 from everloop.agents.registry import AgentRegistry
 from everloop.models.catalogue import Catalogue
 from everloop.stores.conversations.store import Conversations
+from everloop.stores.log.store import TaskViews
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
     LoadAgentInput,

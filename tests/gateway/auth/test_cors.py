@@ -11,7 +11,7 @@ from temporalio.client import Client
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.protocol.tasks import HTTP_BASE
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from tests.gateway.harness import RunningGateway, key_scheme, running_gateway
 
 PAGE, OTHER = "https://console.example", "https://evil.example"

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.api_keys import add_key, new_key, remove_key
 from everloop.gateway.auth.settings import AuthSettings, make_authenticator
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.support.servers.tokens import AUDIENCE, ISSUER, SigningKey, running_issuer
 from tests.support.wires.wires import NAMES, Reply, all_wires

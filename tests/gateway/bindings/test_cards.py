@@ -31,7 +31,7 @@ from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey, CardKeySettings, load_card_key
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.support.a2a_client import BINDINGS, Binding, connected
 

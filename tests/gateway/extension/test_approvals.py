@@ -17,7 +17,7 @@ from temporalio.client import Client
 from everloop import client as clients
 from everloop.gateway.auth.access import AccessControl
 from everloop.runtime.protocol.tasks import HTTP_BASE, timestamp
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage

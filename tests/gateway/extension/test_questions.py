@@ -15,7 +15,7 @@ from temporalio.client import Client
 from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl
 from everloop.runtime.protocol.tasks import HTTP_BASE
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, text_of
 from everloop.workflows.contract.questions import Question, QuestionKind

@@ -21,10 +21,10 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings
 from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.quotas import LimitSettings, Quotas
-from everloop.stores.views.store import TaskViews
 from tests.gateway.harness import Named, PromptModel, running_gateway, unique, working
 
 SCHEDULES = f"{HTTP_BASE}/schedules"

@@ -32,10 +32,10 @@ from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.quotas import LimitSettings, Quotas
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.harness import AGENT, Named, PromptModel, key_scheme, running_gateway, unique, working
 from tests.support.encryption import keyring

@@ -19,8 +19,8 @@ from everloop.stores.artifacts.changes import Announcement, Change, Create, NewP
 from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES
 from everloop.stores.artifacts.store import FRESH, Artifacts
 from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.log.store import TaskViews
 from everloop.stores.quotas import LimitSettings, Quotas
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import FilePart, StoredPart
 from everloop.workflows.contract.names import context_key

@@ -3,7 +3,7 @@
 import asyncio
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.keys import stream_key
+from everloop.stores.keys import log_key
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.events import Narrated
 from everloop.workflows.contract.messages import AssistantMessage
@@ -61,7 +61,7 @@ async def test_events_are_there_when_the_stream_is_not(past: PastSite, redis_url
     task = await past.send("Hello")
     before = await past.events(task["id"])
     async with connect_redis(redis_url) as redis:
-        await redis.delete(stream_key(task["id"]))
+        await redis.delete(log_key(task["id"]))
     assert await past.events(task["id"]) == before
 
 

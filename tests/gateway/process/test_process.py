@@ -23,7 +23,7 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.s3 import S3Blobs
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.harness import PromptModel, unique
 from tests.gateway.process.gateways import outcomes, running_process, started

@@ -11,8 +11,8 @@ from a2a.types.a2a_pb2 import TaskState as A2AState
 from temporalio.client import Client
 
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
-from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import START
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, ToolCalled, Warned
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.questions import QuestionKind

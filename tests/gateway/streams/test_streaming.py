@@ -18,8 +18,8 @@ from everloop.gateway.requests.messages import IncomingMessage
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.runtime.redis import connect_redis
-from everloop.stores.keys import stream_key
-from everloop.stores.views.store import TaskViews
+from everloop.stores.keys import log_key
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.events import Narrated, ProviderToolRan, TaskEvent
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import (
@@ -242,7 +242,7 @@ async def test_a_stream_that_has_expired_tells_nothing_again(
             sent = await send(blocking, request(unique("wait"), return_immediately=True))
             task, events = StoodIn(client, views, sent), a2a.subscribe(SubscribeToTaskRequest(id=sent.id))
             await anext(events)
-            await redis.delete(stream_key(task.id))
+            await redis.delete(log_key(task.id))
             await looking.count(5).wait()
             await task.publish(TaskState.COMPLETED)
             rest = [each async for each in events]

@@ -24,8 +24,8 @@ from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.sweep import Sweep
 from everloop.gateway.tasks.tasks import Tasks, submitted_view
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import START
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import TextPart

@@ -14,7 +14,7 @@ from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.blobs import BlobError, BlobMissingError, BlobsUnavailableError
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
 from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskState as State
 from everloop.workflows.contract.tasks import TaskStatus

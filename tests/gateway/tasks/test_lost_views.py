@@ -20,8 +20,8 @@ from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.temporal.executions import TaskExecutions
 from everloop.stores.keys import stream_key, view_key
-from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import START
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import (

@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import REASON, Warned
 from everloop.workflows.contract.messages import text_of

@@ -14,8 +14,8 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import Caller
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.artifacts.changes import Create, NewPart
+from everloop.stores.log.store import TaskViews
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     TextPart,

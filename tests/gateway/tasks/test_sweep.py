@@ -15,7 +15,7 @@ from everloop.gateway.errors import TemporalUnavailableError
 from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
 from everloop.gateway.tasks.tasks import submitted_view
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged, Warned
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER

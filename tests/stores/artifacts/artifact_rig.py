@@ -14,8 +14,8 @@ from everloop.runtime.redis import cipher_of
 from everloop.stores.artifacts.changes import Announcement
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord, unseal_record
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import START
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.events import TaskEvent, Warned
 from tests.stores.blobs.blob_rig import BlobRig, open_rig

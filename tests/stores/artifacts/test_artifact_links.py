@@ -14,7 +14,7 @@ from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.artifacts.writer import SEGMENT_BYTES
 from everloop.stores.blobs.s3 import S3Blobs
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from tests.stores.artifacts.artifact_rig import read
 from tests.support.servers.buckets import new_bucket
 

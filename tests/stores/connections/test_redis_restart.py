@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.steps import Lease
+from everloop.stores.log.interface import TaskQuery
+from everloop.stores.log.store import TaskViews
+from everloop.stores.scripts import Lease
 from everloop.stores.tool_records import Claim
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import TaskQuery
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import ToolMessage
 from tests.stores.examples import chunk, entries_of, new_id, said, status, submitted
 from tests.support.servers.processes import redis_answers, running_valkey, wait_until_answers

@@ -9,9 +9,9 @@ from everloop.stores.artifacts.changes import AddParts, Append, Change, Complete
 from everloop.stores.artifacts.errors import ArtifactOvertakenError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import render_artifact
-from everloop.stores.keys import history_key, stream_key, view_key
+from everloop.stores.keys import head_key, log_key, snapshot_key
+from everloop.stores.log.store import TaskViews
 from everloop.stores.retention import RetentionSettings
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
 from tests.stores.examples import new_id, submitted
@@ -95,7 +95,7 @@ async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
     """What follows on a draft that the view does not know any more is dropped until then."""
     await harness.apply(create(text("a")))
     view = submitted(harness.task.task_id)
-    await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
+    await redis.delete(head_key(view.task_id), snapshot_key(view.task_id), log_key(view.task_id))
     if is_restored:
         stored = await harness.artifacts.get_artifact(harness.context, ID)
         artifact = await render_artifact(harness.artifacts, stored)

@@ -12,7 +12,7 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.changes import AddParts, Append, Complete, Replace
 from everloop.stores.artifacts.errors import ArtifactError
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.events import MAX_WHOLE_BYTES
 from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
 from tests.stores.examples import chunk

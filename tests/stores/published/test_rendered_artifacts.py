@@ -15,7 +15,7 @@ from everloop.stores.artifacts.rendering import (
 )
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 from everloop.workflows.contract.names import context_key
 from tests.support.stores import new_artifacts

@@ -14,9 +14,9 @@ from everloop.stores.keys import (
     conversation_positions_key,
     owner_tasks_key,
 )
+from everloop.stores.log.cleanup import ViewCleanup
+from everloop.stores.log.store import TaskViews
 from everloop.stores.retention import Cleaned
-from everloop.stores.views.cleanup import ViewCleanup
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import new_id, said, status, submitted
 from tests.support.many_tasks import expire_task

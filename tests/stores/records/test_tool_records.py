@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -10,13 +11,13 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from everloop.stores.keys import outcomes_key, records_key
-from everloop.stores.steps import Lease, OvertakenError
-from everloop.stores.tool_records import Claim
+from everloop.stores.log.store import TaskViews
+from everloop.stores.scripts import Lease, OvertakenError, Step, run_scripts
+from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage
-from tests.stores.examples import new_id, said, status, submitted
+from tests.stores.examples import new_id, said, status, stream_of, submitted
 from tests.support.stores import SingleRecords
 
 OUTCOME = ToolMessage(call_id="c1", name="search", content="found é \x00", outcome="error")
@@ -118,12 +119,11 @@ async def test_a_revoked_call_is_nobodys(tool_records: SingleRecords) -> None:
 
 
 async def test_the_first_outcome_stands(tool_records: SingleRecords) -> None:
-    """A second outcome of a call is not recorded; the first is returned, and nothing is done after that."""
+    """A second outcome of a call is not recorded; the first is returned."""
     ours = lease(new_id())
     assert await tool_records.finish(ours, OUTCOME) == OUTCOME
 
-    steps = tool_records.finishing(ours, OTHER), tool_records.keeping(ours, "c1", 1)
-    assert await tool_records.steps.run(*steps) == (OUTCOME, None)
+    assert await tool_records.finish(ours, OTHER) == OUTCOME
     await tool_records.release(ours)  # by an attempt that was given up
     with pytest.raises(OvertakenError):
         await tool_records.finish(lease(ours.task_id), OTHER)
@@ -152,7 +152,7 @@ async def test_long_outcomes_are_kept_compressed(redis: Redis) -> None:
     for outcome in (long, long, OUTCOME):
         assert await records.finish(ours, outcome) == long
     assert await records.outcome(ours.task_id, "c1") == long
-    (claimed,) = await records.steps.run(records.claiming(lease(ours.task_id), HELD))
+    (claimed,) = await records.run(records.claiming(lease(ours.task_id), HELD))
     assert claimed.outcome == long
     assert await redis.hstrlen(outcomes_key(ours.task_id), "c1") < 200
 
@@ -164,7 +164,7 @@ async def test_that_a_call_has_ended_is_known_when_its_outcome_is_forgotten(redi
     await redis.delete(outcomes_key(ours.task_id))
 
     again = lease(ours.task_id)
-    (claimed,) = await records.steps.run(records.claiming(again, HELD))
+    (claimed,) = await records.run(records.claiming(again, HELD))
 
     assert (claimed.claim, claimed.outcome) == (Claim.FINISHED, None)
     assert await records.finish(again, OTHER) == OTHER
@@ -251,9 +251,9 @@ async def test_each_attempt_at_a_call_gets_a_greater_number(tool_records: Single
 
     async def count(attempt: int, call_id: str = "c1", token: str = "", *, counts: bool = True) -> int:
         ours = Lease(task_id, call_id, token or uuid4().hex, attempt=attempt)
-        (claimed,) = await tool_records.steps.run(tool_records.claiming(ours, 0))
+        (claimed,) = await tool_records.run(tool_records.claiming(ours, 0))
         if not counts:
-            await tool_records.steps.run(tool_records.releasing(ours, counts=False))
+            await tool_records.run(tool_records.releasing(ours, counts=False))
         return claimed.attempts
 
     assert [await count(attempt) for attempt in (1, 5, 1, 2)] == [1, 5, 6, 7]
@@ -264,25 +264,34 @@ async def test_each_attempt_at_a_call_gets_a_greater_number(tool_records: Single
     assert [await count(1, "c3", counts=False), await count(1, "c3")] == [1, 1]
 
 
-async def test_a_step_that_ends_the_trip_leaves_the_others_undone(tool_records: SingleRecords) -> None:
-    """Only who may work on a call does what is to be done for it."""
-    ours, late = lease(new_id()), lease("")
-    late = replace(late, task_id=ours.task_id)
-    steps = tool_records.steps
+@pytest.mark.parametrize(
+    ("claims", "is_done"),
+    [
+        ("FIRST", (True, False, False, False)),
+        ("FIRST AGAIN", (True, False, True, False)),
+        ("DONE", (False, False, False, True)),
+    ],
+)
+async def test_what_is_done_under_a_claim_is_done_under_no_other(
+    redis: Redis, claims: str, is_done: tuple[bool, ...]
+) -> None:
+    """It stands in the trip of a claim, or of an outcome: of a call that is ours, held, lost, or ended."""
+    records, views, ours = ToolRecords(redis), TaskViews(redis), lease(new_id())
+    late = replace(lease(ours.task_id), order="2")
 
-    first, kept = await steps.run(tool_records.claiming(ours, HELD), tool_records.keeping(ours, "c1", 1))
-    held, none = await steps.run(tool_records.claiming(late, HELD), tool_records.keeping(late, "c1", 2))
-    await tool_records.renew(ours, 0)
-    lost, unkept = await steps.run(
-        tool_records.claiming(late, HELD, goes_on=False), tool_records.keeping(late, "c1", 3)
-    )
+    async def takes(step: Step[Any], by: Lease) -> bool:
+        writing = views.publishing(ours.task_id, "run", [Warned(text="w")], by, claims=claims)
+        return (await run_scripts(redis, step, writing))[1] is not None
 
-    assert (first.claim, kept, held.claim, none) == (Claim.FIRST, True, Claim.HELD, None)
-    assert (lost.claim, unkept) == (Claim.LOST, None)
-    assert await tool_records.kept(ours.task_id, "c1") == 1
-    with pytest.raises(OvertakenError):
-        await steps.run(tool_records.finishing(ours, OUTCOME), tool_records.keeping(late, "c1", 4))
-    assert await tool_records.kept(ours.task_id, "c1") == 1
+    taken = [await takes(records.claiming(ours, HELD), ours), await takes(records.claiming(late, HELD), late)]
+    await records.renew(ours, 0)
+    taken += [
+        await takes(records.claiming(late, HELD), late),
+        await takes(records.finishing(late, OUTCOME), late),
+    ]
+
+    assert tuple(taken) == is_done
+    assert len(await stream_of(views, ours.task_id)) == sum(is_done)
 
 
 # What is written for a call is refused to an attempt that was overtaken, in the step that would write it.
@@ -305,7 +314,7 @@ WRITES: dict[str, Write] = {
 
 
 async def _add(transcripts: Transcripts, task: str, result: ToolMessage, lease: Lease | None) -> None:
-    await transcripts.steps.run(transcripts.adding(task, "run", 1, result, lease))
+    await transcripts.add(task, "run", 1, result, lease)
 
 
 async def _kept(redis: Redis, pattern: str) -> dict[str, object]:

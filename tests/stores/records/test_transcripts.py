@@ -80,7 +80,7 @@ async def test_a_result_is_written_once(transcripts: Transcripts) -> None:
     await transcripts.put(task_id, "run", 0, MESSAGES[:2])
 
     for result in (RESULT, late):
-        await transcripts.steps.run(transcripts.adding(task_id, "run", 2, result))
+        await transcripts.add(task_id, "run", 2, result)
     assert (await transcripts.open(task_id, "run", 3)).messages == MESSAGES
 
     await transcripts.put(task_id, "run", 0, [*MESSAGES[:2], late])

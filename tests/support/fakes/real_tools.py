@@ -6,10 +6,10 @@ from everloop import Agent, Plugin
 from everloop.activities.tools.call import AgentTools
 from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.agents.registry import AgentRegistry
+from everloop.stores.log.store import TaskViews
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.worker import Ports
 from tests.support.fakes.ports import FakePorts, ScriptedModel
 from tests.support.stores import database, new_artifacts

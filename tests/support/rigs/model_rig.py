@@ -25,11 +25,11 @@ from everloop.models.catalogue import Catalogue, ModelEntry, Provider
 from everloop.models.file import Price
 from everloop.models.interface import ModelRequest
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.log.interface import START
+from everloop.stores.log.store import TaskViews
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Reply as TranscriptReply
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
 from everloop.workflows.contract.messages import (

@@ -12,9 +12,9 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.models import Models
 from everloop.activities.narrator.narrator import NarrationTerms, Narrator
+from everloop.stores.log.interface import START, StreamedEvent
+from everloop.stores.log.store import TaskViews
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.views.interface import START, StreamedEvent
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.events import Narrated, TaskEvent, ToolCalled
 from everloop.workflows.contract.tasks import NarratorSpec, TaskRef, TaskState

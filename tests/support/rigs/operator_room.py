@@ -17,7 +17,7 @@ from everloop.gateway.extension.operator.overview import Overview
 from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.gateway.harness import key_scheme
 from tests.support.a2a_client import connected

@@ -18,7 +18,7 @@ from everloop.agents.plugins import Plugin
 from everloop.agents.questions import QuestionRequired
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Answer, Question, QuestionKind, answer_with

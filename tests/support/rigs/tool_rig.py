@@ -21,12 +21,12 @@ from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, tool
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.log.interface import START
+from everloop.stores.log.store import TaskViews
+from everloop.stores.scripts import Lease
 from everloop.stores.secrets import Secrets
-from everloop.stores.steps import Lease
 from everloop.stores.tool_records import Claim, ToolRecords, ToolResults
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import ToolCall, ToolMessage

@@ -7,7 +7,7 @@ from everloop.activities.model.drafts import DRAFTS_PER_ATTEMPT, ResponseDraft
 from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
 from everloop.workflows.contract.messages import TextPart, text_of
 from everloop.workflows.contract.tasks import Artifact, TaskRef
-from tests.support.fold import FoldedTask
+from tests.support.fences import FencedTask
 from tests.support.rigs.artifacts.drafting import Publish
 from tests.support.rigs.model_rig import new_view
 
@@ -18,7 +18,7 @@ class Viewer:
     """The fold of one task, with publishes that fail as told."""
 
     def __init__(self) -> None:
-        self._folded = FoldedTask()
+        self._folded = FencedTask()
         self._folded.create(new_view(TASK))
 
     def publish(self, chunks: list[ArtifactChunk], how: Publish, draft: ResponseDraft) -> None:
@@ -55,7 +55,7 @@ def test_the_last_chunk_is_the_whole_answer() -> None:
 
 def test_a_large_answer_is_not_sent_twice() -> None:
     """Beyond the limit the last piece completes it; the whole that follows is dropped by the fold."""
-    folded, draft, large = FoldedTask(), ResponseDraft(position=1, attempt=1), "x" * 64_000
+    folded, draft, large = FencedTask(), ResponseDraft(position=1, attempt=1), "x" * 64_000
     folded.create(new_view(TASK))
     folded.publish(TASK.run_id, appended(draft, large))
     told = folded.publish(TASK.run_id, draft.finish("."))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from everloop.stores.keys import owner_of_list_key, owner_tasks_key, records_key, transcript_key, view_key
-from everloop.stores.views.codec import word
+from everloop.stores.keys import head_key, owner_of_list_key, owner_tasks_key, records_key, transcript_key
+from everloop.stores.log.codec import word
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.names import (
     TaskUnnamedError,
@@ -53,7 +53,7 @@ def test_nothing_is_kept_of_a_task_without_a_name() -> None:
     """A worker without the interceptor that names tasks would mix what all of them keep."""
     unnamed = TaskRef(owner="o", agent_id="a")
     for key in (
-        lambda: view_key(unnamed.task_id),
+        lambda: head_key(unnamed.task_id),
         lambda: records_key(unnamed.task_id),
         lambda: transcript_key(unnamed.task_id, unnamed.run_id),
         lambda: context_key(unnamed.owner, unnamed.context_id),

@@ -21,7 +21,7 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from everloop.workflows.reporting import recent_history
 from everloop.workflows.state import TaskRunState
-from tests.support.fold import FoldedTask
+from tests.support.fences import FencedTask
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = "run"
@@ -56,7 +56,7 @@ class TaskLife(RuleBasedStateMachine):
         self.taken: tuple[UserMessage, ...] = ()
         self.events: list[StatusChanged] = []
         self.ids = 0
-        self.view = FoldedTask()
+        self.view = FencedTask()
         self.view.create(
             TaskView(
                 task_id="task",

@@ -13,10 +13,10 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.log.interface import START
+from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.push.deliveries import PushDeliveries
-from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workers.settings import MAX_CONCURRENT_DELIVERIES
 from everloop.workflows.contract.calls import TASK_UNREADABLE, DeliverPushResult, PushRef

@@ -41,7 +41,7 @@ from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.protocol.tasks import timestamp
 from everloop.runtime.temporal.inspection import REPORTED_PROBLEMS, Inspection, inspect
 from everloop.runtime.temporal.queues import WORKFLOW, QueueState, queue_state
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract import names
 from everloop.workflows.contract.events import REASON
 from everloop.workflows.contract.messages import text_of

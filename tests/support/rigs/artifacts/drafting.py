@@ -11,8 +11,8 @@ from everloop.activities.model.reply import ArgumentsDelta
 from everloop.agents.artifact_tools import artifacts
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.interface import START
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall, text_of
 from everloop.workflows.contract.names import context_key

@@ -1,0 +1,160 @@
+"""One reader follows streams on all nodes of a cluster, whatever becomes of the nodes."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest_asyncio
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from everloop.runtime.redis import connect_redis
+from everloop.stores.keys import log_key
+from everloop.stores.log.events import RedisEventReader
+from everloop.stores.log.interface import START, StreamedEvent
+from everloop.workflows.contract.events import Warned
+from tests.stores.examples import new_id
+from tests.support.servers.redis_cluster import RedisCluster
+
+LONG_WAIT = 60.0
+TASKS = 30
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def redis(cluster: RedisCluster) -> AsyncGenerator[Redis]:
+    async with connect_redis(cluster.url) as redis:
+        yield redis
+
+
+class Follower:
+    """Reads on and on, as a gateway does, and keeps the texts that came for each task."""
+
+    def __init__(self, redis: Redis, task_ids: list[str]) -> None:
+        self.reader = RedisEventReader(redis)
+        self.positions = dict.fromkeys(task_ids, START)
+        self.texts = {task_id: list[str]() for task_id in task_ids}
+        self.failures = 0
+
+    async def until(self, count: int) -> None:
+        """Read until so many texts of each task are there."""
+        while any(len(texts) < count for texts in self.texts.values()):
+            try:
+                found = await self.reader.read(self.positions, wait=LONG_WAIT, limit=100)
+            except (RedisError, OSError):
+                self.failures += 1
+                await asyncio.sleep(0.1)
+                continue
+            for entry in found:
+                assert isinstance(entry.event, Warned)
+                self.positions[entry.task_id] = entry.position
+                self.texts[entry.task_id].append(entry.event.text)
+
+
+async def write(redis: Redis, task_id: str, text: str) -> None:
+    """Write an event, however often it takes: whoever publishes is told to try again."""
+    while True:
+        try:
+            await redis.xadd(log_key(task_id), {"event": Warned(text=text).model_dump_json()})
+        except (RedisError, OSError):
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
+async def test_events_of_all_nodes_arrive(redis: Redis) -> None:
+    """Those that are there already, and those that come while the reader waits; each once and in order."""
+    follower = Follower(redis, [new_id() for _ in range(TASKS)])
+    expected = [str(number) for number in range(6)]
+    for number in range(3):
+        for task_id in follower.texts:
+            await write(redis, task_id, str(number))
+    await follower.until(3)
+
+    following = asyncio.create_task(follower.until(6))
+    for number in range(3, 6):
+        for task_id in follower.texts:
+            await write(redis, task_id, str(number))
+    await following
+
+    assert list(follower.texts.values()) == [expected] * TASKS
+    assert follower.failures == 0
+
+
+async def test_a_page_is_not_taken_for_all(redis: Redis) -> None:
+    """What does not fit into one read comes with the next, without news of it."""
+    task_id = new_id()
+    for number in range(5):
+        await write(redis, task_id, str(number))
+    reader = RedisEventReader(redis)
+
+    first = await reader.read({task_id: START}, wait=LONG_WAIT, limit=3)
+    rest = await reader.read({task_id: first[-1].position}, wait=LONG_WAIT, limit=3)
+
+    assert [len(first), len(rest)] == [3, 2]
+
+
+async def test_a_reader_that_waits_can_be_woken(redis: Redis) -> None:
+    """For a task that it is to read from now on; a wake before a read ends the next one only."""
+    reader, task_id = RedisEventReader(redis), new_id()
+    await reader.wake()
+    assert await reader.read({task_id: START}, wait=LONG_WAIT, limit=10) == []
+    reading = asyncio.create_task(reader.read({}, wait=LONG_WAIT, limit=10))
+    await asyncio.sleep(0)
+    await reader.wake()
+    assert await reading == []
+
+
+async def test_streams_whose_slot_moves_are_followed(cluster: RedisCluster, redis: Redis) -> None:
+    """Old entries and new ones come once, from wherever they are."""
+    follower = Follower(redis, [new_id()])
+    (task_id,) = follower.texts
+    await write(redis, task_id, "before")
+    await follower.until(1)
+
+    following = asyncio.create_task(follower.until(2))
+    await cluster.move_slot(log_key(task_id))
+    await write(redis, task_id, "after")
+    await following
+
+    assert follower.texts[task_id] == ["before", "after"]
+
+
+async def test_what_a_new_primary_lacks_is_told(cluster: RedisCluster, redis: Redis) -> None:
+    """It has lost the entry that was read last: its next one follows a loss, those after it do not."""
+    reader, task_id = RedisEventReader(redis), new_id()
+    key = log_key(task_id)
+    await write(redis, task_id, "lost")
+    (lost,) = await reader.read({task_id: START}, wait=LONG_WAIT, limit=10)
+    killed = await cluster.primary_of(key)
+    await cluster.kill_primary(killed)
+    await write(redis, task_id, "after")
+    await redis.xdel(key, lost.position)
+    await write(redis, task_id, "later")
+
+    found = list[StreamedEvent]()
+    while not found:
+        try:
+            found = await reader.read({task_id: lost.position}, wait=LONG_WAIT, limit=10)
+        except (RedisError, OSError):
+            await asyncio.sleep(0.1)
+    await cluster.start_again(killed)
+
+    assert [each.follows_loss for each in found] == [True, False]
+
+
+async def test_nothing_is_lost_when_a_primary_is_killed(cluster: RedisCluster, redis: Redis) -> None:
+    """The reader goes on at the replica that takes over, and all the time with what the others have."""
+    follower = Follower(redis, [new_id() for _ in range(TASKS)])
+    first = next(iter(follower.texts))
+    for task_id in follower.texts:
+        await write(redis, task_id, "before")
+    following = asyncio.create_task(follower.until(2))
+    killed = await cluster.primary_of(log_key(first))
+
+    await cluster.kill_primary(killed)
+    for task_id in follower.texts:
+        await write(redis, task_id, "after")
+    await following
+
+    assert list(follower.texts.values()) == [["before", "after"]] * TASKS
+    assert follower.failures > 0
+    await cluster.start_again(killed)
