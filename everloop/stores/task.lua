@@ -17,6 +17,7 @@ local function keep(registry, key, seconds)  -- a key that was just written
 end
 
 local function set_open(registry)  -- every key lives on
+  redis.call('HDEL', registry, 'open')
   for _, key in ipairs(redis.call('HKEYS', registry)) do redis.call('PERSIST', key) end
   redis.call('HSET', registry, 'open', 1)
   redis.call('PERSIST', registry)

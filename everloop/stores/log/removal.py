@@ -20,6 +20,7 @@ from everloop.stores.keys import (
 _REMOVE_KEYS = """
 -- KEYS: registry of a client's task, and what it has whatever the registry says. Returns how many there were.
 local removed = 0
+redis.call('HDEL', KEYS[1], 'open')  -- which names no key
 for _, keys in ipairs({redis.call('HKEYS', KEYS[1]), KEYS}) do
   for _, key in ipairs(keys) do
     removed = removed + redis.call('UNLINK', key)
