@@ -23,8 +23,9 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Trips:
     execute = scripts.execute
 
     async def counted(redis: Redis, steps: Sequence[Step[Any]]) -> list[Any]:
+        answers = await execute(redis, steps)  # or else Redis has yet to load the scripts
         taken.append([step.file.partition("/")[2].removesuffix(".lua") for step in steps])
-        return await execute(redis, steps)
+        return answers
 
     monkeypatch.setattr(scripts, "execute", counted)
     return taken

@@ -2,10 +2,18 @@
 
 from collections.abc import Awaitable
 from datetime import timedelta
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from redis.exceptions import ConnectionError as RedisConnectionError
+
+from everloop.stores import scripts as store_scripts
+from everloop.stores.scripts import script, script_sha
+
+_STORES = Path(store_scripts.__file__).parent
 
 _TIME = "redis.call('TIME')"
 
@@ -25,11 +33,37 @@ class FastClock(Redis):
         """Return the script, which reads the time as it goes when it is run."""
 
         def run(**arguments: Any) -> Awaitable[object]:  # noqa: ANN401 -- as of redis-py
-            if self.is_away:
-                raise RedisConnectionError
-            self.scripts += 1
-            seconds = round(self.ahead.total_seconds())
-            time = f"(function(t) t[1] = t[1] + {seconds} return t end)({_TIME})"
-            return super(FastClock, self).register_script(script.replace(_TIME, time))(**arguments)
+            return super(FastClock, self).register_script(self._on_this_clock(script))(**arguments)
 
         return run
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 -- as of redis-py
+        return super().execute_command(*self._command(args), **options)
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:  # noqa: FBT001, FBT002 -- as of redis-py
+        pipeline = super().pipeline(transaction, shard_hint)
+        execute_command = pipeline.execute_command
+
+        def run(*args: Any, **options: Any) -> Any:  # noqa: ANN401 -- as of redis-py
+            return execute_command(*self._command(args), **options)
+
+        pipeline.execute_command = run
+        return pipeline
+
+    def _command(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a command; one that runs a script of a task has the text of it."""
+        text = _scripts().get(args[1]) if args[0] == "EVALSHA" else None
+        return ("EVAL", self._on_this_clock(text), *args[2:]) if text else args
+
+    def _on_this_clock(self, text: str) -> str:
+        if self.is_away:
+            raise RedisConnectionError
+        self.scripts += 1
+        seconds = round(self.ahead.total_seconds())
+        return text.replace(_TIME, f"(function(t) t[1] = t[1] + {seconds} return t end)({_TIME})")
+
+
+@cache
+def _scripts() -> dict[str, str]:
+    files = [str(path.relative_to(_STORES)) for path in _STORES.rglob("*.lua")]
+    return {script_sha(file): script(file) for file in files}
