@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
@@ -38,11 +38,12 @@ class FastClock(Redis):
         return run
 
     def execute_command(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 -- as of redis-py
-        return super().execute_command(*self._command(args), **options)
+        run = cast("Any", super().execute_command)
+        return run(*self._command(args), **options)
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:  # noqa: FBT001, FBT002 -- as of redis-py
         pipeline = super().pipeline(transaction, shard_hint)
-        execute_command = pipeline.execute_command
+        execute_command = cast("Any", pipeline.execute_command)
 
         def run(*args: Any, **options: Any) -> Any:  # noqa: ANN401 -- as of redis-py
             return execute_command(*self._command(args), **options)
