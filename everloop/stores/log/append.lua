@@ -85,12 +85,26 @@ local function add_ids(first, last)
   set('ids', first .. (known.ids or redis.call('HGET', head, 'ids') or ' ') .. last)
 end
 
+local function has_gap(status, fence)  -- whether statuses of the run before this one are lost
+  if not status.version then return fence.version > 1 end
+  return (status.run == run or status.run == '') and fence.version > status.version + 1
+end
+
+local function lacks(fence)  -- whether content that the status requires is lost
+  local answer = fence.answer and draft_of('draft:response')
+  if answer and not (answer.state == 'complete' and answer.run == run and answer.position >= fence.answer) then return true end
+  for _, id in ipairs(fence.artifacts or {}) do
+    if draft_of('draft:' .. id).state == 'none' then return true end
+  end
+  return false
+end
+
 local take = {}  -- kind of a fence → what it changes in the head; answers one more field of the entry
 function take.other() end
 function take.narration() end
 function take.status(fence, event)
   local status = status_of()
-  local is_lost = (status.run == run or status.run == '') and fence.version > status.version + 1 and not is_forced
+  local is_lost = not is_forced and (has_gap(status, fence) or lacks(fence))
   if status.state ~= fence.state then states[#states + 1] = fence.state end
   -- Lists need not say at once that a task begins to work: their readers, and the sweep, look at those submitted.
   has_status, lists_follow = true, lists_follow or status.state ~= 'submitted' or fence.state ~= 'working'
@@ -101,7 +115,7 @@ function take.status(fence, event)
     if draft and draft.state == 'open' then draft.state = 'failed' set_draft(name, draft) end
   end
   add_ids('', fence.ids)
-  fence.run, fence.used, fence.ids = run, fence.used or status.used, nil
+  fence.run, fence.used, fence.ids, fence.answer, fence.artifacts = run, fence.used or status.used, nil, nil, nil
   set('status', cjson.encode(fence))
   set('state', fence.state)
   set('event', event)

@@ -14,6 +14,7 @@ from everloop.workflows.contract.events import (
     USAGE,
     ArtifactChunk,
     Narrated,
+    Shown,
     StatusChanged,
     TaskCreated,
     TaskEvent,
@@ -141,6 +142,7 @@ class LogCodec:
             "scopes": " ".join(scopes_of(status.questions)),
             "fails_drafts": fails_drafts(status.state),
             "ids": _ids([*status.received, *said]),
+            **_shown(status.shows or Shown()),
         }
         return {**fence, "used": used} if (used := used_words(status)) else fence
 
@@ -176,6 +178,11 @@ def _chunk_fence(chunk: ArtifactChunk) -> dict[str, JsonValue]:
         "index": chunk.index,
         "state": "complete" if chunk.last_chunk else "failed" if chunk.failed else "open",
     }
+
+
+def _shown(shows: Shown) -> dict[str, JsonValue]:
+    answer: dict[str, JsonValue] = {} if shows.answer is None else {"answer": shows.answer}
+    return {**answer, "artifacts": [word(artifact_id) for artifact_id in shows.artifacts]}
 
 
 def _ids(messages: Sequence[Message]) -> str:

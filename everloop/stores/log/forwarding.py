@@ -18,8 +18,9 @@ fields are forwarded: what it holds stands elsewhere."""
 MAX_CUT_CHARACTERS = 1_000
 """Of each text of an event that is cut."""
 
-_INTERNAL = {"received", "questions", "content"}
-"""What the agents wrote to each other, what the client's task asks itself, and what earlier chunks had."""
+_INTERNAL = {"received", "questions", "shows", "content"}
+"""Messages between agents, questions of the client's task, the required content of a view, and content of
+earlier chunks."""
 
 
 def forwarded(task_id: str, event: TaskEvent) -> SubAgentEvent | None:

@@ -27,14 +27,15 @@ class Snapshot:
 
     `size` is that of all that was asked for, in bytes, as it is stored. `left_out`: it was too much, so that
     the view has neither history nor artifacts; these are the ids of the messages in the history.
-    `has_lost_statuses`: Redis has lost what the task said before its status, and only its workflow knows it.
+    `is_incomplete`: Redis has lost events from before its status, or content that the status requires
+    (`Shown`); its workflow and the stores have them.
     """
 
     view: TaskView
     position: str
     size: int = field(default=0, compare=False)
     left_out: frozenset[str] | None = None
-    has_lost_statuses: bool = field(default=False, compare=False)
+    is_incomplete: bool = field(default=False, compare=False)
 
     @property
     def is_whole(self) -> bool:
@@ -165,7 +166,7 @@ class ViewArtifact:
 class StreamedEvent(NamedTuple):
     """An event and where it stands. Positions of one stream grow; compare them with `position_order`.
 
-    `follows_loss`: Redis has lost statuses that came before this one.
+    `follows_loss`: Redis has lost what came before this status.
     """
 
     task_id: str

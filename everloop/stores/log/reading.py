@@ -27,7 +27,7 @@ class LogRead(NamedTuple):
     status: str | None
     event: str | None
     position: str
-    has_lost_statuses: bool
+    is_incomplete: bool
     snapshot: str | None
     entries: Sequence[_Entry] | None
     ids: str
@@ -97,14 +97,16 @@ def snapshot_of(codec: LogCodec, found: LogRead) -> Snapshot | None:
     if (view := view_of(codec, found)) is None:
         return None
     left_out = None if found.entries is not None else frozenset(map(unword, found.ids.split()))
-    return Snapshot(view, found.position, found.size, left_out, found.has_lost_statuses)
+    return Snapshot(view, found.position, found.size, left_out, found.is_incomplete)
 
 
 def shortened(snapshot: Snapshot, history_length: int, most: int | None) -> Snapshot:
     """Return a snapshot with its newest messages; if these are too large, without history and artifacts."""
-    view, first = snapshot.view, max(len(snapshot.view.history) - history_length, 0)
-    size = snapshot.size - sum(len(message.model_dump_json()) for message in view.history[:first])
-    if most is not None and size > most:
-        bare = view.model_copy(update={"history": (), "artifacts": ()})
-        return replace(snapshot, view=bare, size=size, left_out=snapshot.message_ids)
-    return replace(snapshot, view=view.model_copy(update={"history": view.history[first:]}), size=size)
+    ids, first = snapshot.message_ids, max(len(snapshot.view.history) - history_length, 0)
+    if first:
+        view = snapshot.view.model_copy(update={"history": snapshot.view.history[first:]})
+        snapshot = replace(snapshot, view=view, size=len(view.model_dump_json()))
+    if most is not None and snapshot.size > most:
+        bare = snapshot.view.model_copy(update={"history": (), "artifacts": ()})
+        return replace(snapshot, view=bare, left_out=ids)
+    return snapshot

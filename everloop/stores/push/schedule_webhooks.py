@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from redis.asyncio import Redis
 
-from everloop.stores.keys import push_configs_key, view_key
+from everloop.stores.keys import push_configs_key, registry_key
 from everloop.stores.push.configs import PushConfig, PushConfigs
 
 WITHOUT_END = timedelta(days=36_500)
@@ -36,7 +36,7 @@ class ScheduleWebhooks:
     async def remove(self, schedule_id: str) -> None:
         """Let further tasks of a schedule notify nobody; nothing is left of whom they did."""
         task_id = _task_of(schedule_id)
-        await self._redis.unlink(push_configs_key(task_id), view_key(task_id))
+        await self._redis.unlink(push_configs_key(task_id), registry_key(task_id))
 
     async def hand_out(self, schedule_id: str, task_id: str, context_id: str) -> None:
         """Let a task of a schedule notify; repeating it changes nothing.

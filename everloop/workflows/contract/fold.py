@@ -58,6 +58,7 @@ class FoldedArtifact:
     description: str
     position: int
     attempt: int
+    run_id: str = ""
     parts: tuple[Part, ...] = ()
     complete: bool = False
     failed: bool = False
@@ -95,7 +96,7 @@ def fold(view: FoldedView, entry: LogEntry) -> FoldedView:
         case StatusChanged():
             return _with_status(_following(view, entry.run_id), entry.run_id, entry.event)
         case ArtifactChunk():
-            return _with_chunk(_following(view, entry.run_id), entry.event)
+            return _with_chunk(_following(view, entry.run_id), entry.run_id, entry.event)
         case TaskCreated() if entry.opening:
             return _opened(view, entry.opening)
         case _:
@@ -147,13 +148,14 @@ def is_newer(view: FoldedView, run_id: str, status: StatusChanged) -> bool:
 def restored(view: FoldedView, answer: TaskView) -> tuple[FoldedView, Sequence[TaskEvent]]:
     """Return a view with what its workflow has answered, except where that is older, and what it publishes.
 
-    Artifacts that a worker is writing are left to it: they are replaced where a newer view rests. The status
-    is the last event: followers get nothing after an end.
+    Artifacts that a worker is writing are left to it: they are replaced by the answer of a task that rests.
+    The status is the last event: followers get nothing after an end.
     """
     status = status_of(answer)
     applies = is_newer(view, answer.run_id, status)
-    history = [*answer.history]
     last = view.status
+    rests_again = last is not None and _is_current(view, answer.run_id, status) and not is_at_work(last.state)
+    history = [*answer.history]
     if (
         last
         and answer.run_id == view.status_run
@@ -172,16 +174,36 @@ def restored(view: FoldedView, answer: TaskView) -> tuple[FoldedView, Sequence[T
     replaces_drafts = applies and not is_at_work(status.state)
     events: list[TaskEvent] = []
     for artifact in answer.artifacts:
-        known = view.artifacts.get(artifact.artifact_id)
-        if known is None or (replaces_drafts and not known.complete):
-            chunks = chunks_of(artifact)
-            for chunk in chunks:
-                view = _with_chunk(view, chunk)
-            events += chunks
+        folded = view.artifacts.get(artifact.artifact_id)
+        if folded and not _is_missing(
+            artifact, answer.run_id, folded, replaces_drafts=replaces_drafts, rests_again=rests_again
+        ):
+            continue
+        chunks = chunks_of(artifact)
+        for chunk in chunks:
+            view = _with_chunk(view, answer.run_id, chunk)
+        events += chunks
     if applies:
         view = _with_status(view, answer.run_id, status)
         events.append(status)
     return view, events
+
+
+def _is_current(view: FoldedView, run_id: str, status: StatusChanged) -> bool:
+    last = view.status
+    is_same = last is not None and (status.version, status.step) == (last.version, last.step)
+    return is_same and run_id == view.status_run
+
+
+def _is_missing(
+    artifact: Artifact, run_id: str, folded: FoldedArtifact, *, replaces_drafts: bool, rests_again: bool
+) -> bool:
+    """Whether a view lacks this artifact, although it has one of this id."""
+    if artifact.position is not None:  # the answer, from the transcript
+        is_later = folded.run_id == run_id and folded.position >= artifact.position
+        return not (folded.complete and is_later)
+    may_replace = replaces_drafts or (rests_again and folded.position >= 0)
+    return may_replace and not folded.complete
 
 
 def _following(view: FoldedView, run_id: str) -> FoldedView:
@@ -206,7 +228,7 @@ def _with_status(view: FoldedView, run_id: str, status: StatusChanged) -> Folded
     )
 
 
-def _with_chunk(view: FoldedView, chunk: ArtifactChunk) -> FoldedView:
+def _with_chunk(view: FoldedView, run_id: str, chunk: ArtifactChunk) -> FoldedView:
     before = view.artifacts.get(chunk.artifact_id)
     if before is None and chunk.index:
         return view  # it was deleted meanwhile
@@ -216,6 +238,7 @@ def _with_chunk(view: FoldedView, chunk: ArtifactChunk) -> FoldedView:
         before,
         position=chunk.position,
         attempt=chunk.attempt,
+        run_id=run_id,
         parts=before.parts if before.parts and chunk.part == EMPTY else (*before.parts, chunk.part),
         complete=chunk.last_chunk,
         failed=chunk.failed,
@@ -257,12 +280,13 @@ def status_of(view: TaskView) -> StatusChanged:
 def chunks_of(artifact: Artifact) -> list[ArtifactChunk]:
     """Return the events that write this artifact as a whole, one for each part."""
     last = len(artifact.parts) - 1
+    position = RESTORED_POSITION if artifact.position is None else artifact.position
     return [
         ArtifactChunk(
             artifact_id=artifact.artifact_id,
             name=artifact.name,
             description=artifact.description,
-            position=RESTORED_POSITION,
+            position=position,
             attempt=FINAL_ATTEMPT,
             index=index,
             part=part,

@@ -19,7 +19,7 @@ from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.temporal.executions import TaskExecutions
-from everloop.stores.keys import stream_key, view_key
+from everloop.stores.keys import head_key, log_key
 from everloop.stores.log.interface import START
 from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged
@@ -140,7 +140,7 @@ async def test_what_a_lost_status_said_comes_back_from_the_workflow(
         await send(a2a, request(second, task_id=task.id, return_immediately=True))
         task.lose_status()
         if has_lost == "everything":
-            await redis_of(views).delete(view_key(task.id), stream_key(task.id))
+            await redis_of(views).delete(head_key(task.id), log_key(task.id))
         await task.publish(State.INPUT_REQUIRED)
         await follower.read(stream)
         got = await a2a.get_task(GetTaskRequest(id=task.id))
