@@ -1,6 +1,5 @@
 """Tasks in Redis: the log of each, and the view that it comes to."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -60,6 +59,7 @@ from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 T = TypeVar("T")
 
 _DRAFT = "draft:"
+_DRAFT_STATE = 3  # among the words of a draft in the head: position, attempt, next index, state, run
 
 SMALL_TAIL = 64 * 1024
 """Bytes of the log that are read without a snapshot of them."""
@@ -280,12 +280,8 @@ class TaskViews:
         head = cast("dict[str, str]", await self._redis.hgetall(head_key(task_id)))
         if "task" not in head:
             return None
-        drafts = {
-            name.removeprefix(_DRAFT): json.loads(kept)
-            for name, kept in head.items()
-            if name.startswith(_DRAFT)
-        }
-        seen = {unword(name): draft["state"] == "complete" for name, draft in drafts.items()}
+        drafts = {name.removeprefix(_DRAFT): words for name, words in head.items() if name.startswith(_DRAFT)}
+        seen = {unword(name): words.split(" ")[_DRAFT_STATE] == "complete" for name, words in drafts.items()}
         seen.pop(RESPONSE_ARTIFACT, None)
         return seen
 

@@ -1,6 +1,6 @@
 """The fold: how the entries of a task's log change its view. Pure.
 
-The store has refused what is no news (`stores/log/append.lua`), so every entry counts, and none is dropped
+The store has refused what is old (`stores/log/append.lua`), so every entry counts, and none is dropped
 here:
 
 - An entry comes from a run. A status or a chunk makes its run the one that the view follows.
@@ -67,7 +67,7 @@ class FoldedArtifact:
 @with_config(HIDE_VALUES)
 @dataclass(frozen=True)
 class FoldedView:
-    """What the entries of a log come to, up to some position."""
+    """The fold of the entries of a log, up to some position."""
 
     identity: TaskIdentity | None = None
     run_id: str | None = None
