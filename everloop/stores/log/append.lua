@@ -1,181 +1,139 @@
--- Appends events to the log of a task, unless they are old. What they come to says the fold (workflows/contract/fold.py).
+-- Appends events to the log of a task, except old ones. Their meaning is the fold's (workflows/contract/fold.py).
 --
--- KEYS    head (hash), log (stream); those of the client's task above it, or else the same; registry, records, push configs,
---         snapshot (hash)
--- ARGV    run; call, token, order, claims (see `refusal`); seconds; last position to be there ('': any; else no event is old);
---         snapshot as of the end ('': none); of each event: fence (JSON), event ('': only the fence), the task as it begins or
---         '', what the log of the client's task gets or ''
--- Answer  OVERTAKEN; false: refused, or another position; or what lists are to say (false: nothing new), ids of push configs
---         if there is a status, length and bytes of the log, bytes since the snapshot, its bytes, states that the task took
-
+-- KEYS    head (hash), log (stream); those of the client's task, or the same; registry, records, push configs, snapshot (hash)
+-- ARGV    run; call, token, order, claims of a lease (`refusal`); seconds; required last position ('': any; else no event is
+--         old); snapshot of the view at the end ('': none); of each event: fence (JSON), event ('': only the fence), the task
+--         of `task-created` or '', event for the log of the client's task or ''
+-- Answer  OVERTAKEN; false: refused, or another position; or LISTED_FIELDS of the head (false: lists are up to date), fields of
+--         the push configs after a status, entries of the log, bytes since the snapshot, bytes of the snapshot, new states
+--
+-- A fence names the kind of its event. `status` and `chunk` have a rank, as text that sorts: a status has to outrank the last
+-- one of its run, the first chunk of a draft the draft before. Other chunks continue a draft, by their index.
 local head, log, root_head, root_log, registry, records, push, snapshot = unpack(KEYS)
 local run, call, token, order, claims, seconds, expected, made = unpack(ARGV, 1, 8)
 local refused = refusal(records, call, token, order, claims)
 if refused ~= nil then return refused end
 
-local function read(key)
-  local names, fields = {'run', 'runs', 'state', 'first', 'last', 'tail', 'covered', 'kept', 'task'}, {}
-  for n, value in ipairs(redis.call('HMGET', key, unpack(names))) do fields[names[n]] = value or nil end
-  return fields
+local NAMES = {'run', 'runs', 'state', 'status_run', 'rank', 'version', 'failed', 'first', 'last', 'tail', 'task', 'ids'}
+local is, changed = {}, {}
+for n, value in ipairs(redis.call('HMGET', head, unpack(NAMES))) do is[NAMES[n]] = value or nil end
+local function set(name, value) is[name], changed[#changed + 1], changed[#changed + 2] = value, name, value end
+local function is_open() return is.task and is.state and not TERMINAL[is.state] or false end
+local function was_followed() return is.runs and is.runs:find(' ' .. run .. ' ', 1, true) end
+
+local is_forced, was_open, is_first = expected ~= '', is_open(), not is.first
+if is_forced and (is.last or '0-0') ~= expected then return false end
+local is_overtaken = not is_forced and is.run ~= run and was_followed()
+local states, is_created, has_status, lists_follow = {}, false, false, false
+
+local function draft(id)  -- of the last chunk of an artifact: rank, index of the next chunk, state, run
+  local text = is['draft:' .. id] or redis.call('HGET', head, 'draft:' .. id) or ' 0 none '
+  local rank, next, state, of = text:match('^(%S*) (%d+) (%S+) (.*)$')
+  return rank, tonumber(next), state == 'open' and of == is.failed and 'failed' or state, of
 end
 
-local known = read(head)
-local is_forced, is_created, has_status, lists_follow, states = expected ~= '', false, false, false, {}
-if is_forced and (known.last or '0-0') ~= expected then return false end
-local root = head == root_head and known or read(root_head)
-
-local changed = {}
-local function set(name, value) known[name], changed[#changed + 1], changed[#changed + 2] = value, name, value end
-local function is_open(of) return of.task and of.state and not TERMINAL[of.state] or false end
-local function has_followed() return (known.runs or ''):find(' ' .. run .. ' ', 1, true) end
-local was_open, is_first, is_overtaken = is_open(known), not known.first, not is_forced and known.run ~= run and has_followed()
-
-local function add(key, fields, by, event, name, value)
-  fields.last = redis.call('XADD', key, '*', 'run', by, 'event', event, unpack(name and {name, value} or {}))
-  local size = #event + #(value or '')
-  fields.first, fields.tail, fields.kept = fields.first or fields.last, (fields.tail or 0) + size, (fields.kept or 0) + size
-end
-local function write(key, of, ...)
-  redis.call('HSET', key, 'first', of.first, 'last', of.last, 'tail', of.tail, 'kept', of.kept, ...)
+local function is_new_chunk(fence)
+  local rank, next, state, of = draft(fence.id)
+  if fence.index > 0 then return of == run and rank == fence.rank and next == fence.index and state == 'open' end
+  if of == run and fence.rank <= rank then return false end
+  if fence.mode == 'extend' then return state == 'open' end
+  return not (fence.mode == 'draft' and of == run and state == 'complete' and rank:sub(1, #fence.at) == fence.at)
 end
 
-local function status_of()  -- the last one
-  local text = known.status or redis.call('HGET', head, 'status')
-  return text and cjson.decode(text) or {state = ''}
-end
-
-local function draft_of(name)
-  local draft, text = {}, known[name] or redis.call('HGET', head, name) or '-1e9 0 0 none '
-  draft.position, draft.attempt, draft.next, draft.state, draft.run = text:match('^(%S+) (%S+) (%S+) (%S+) (.*)$')
-  draft.position, draft.attempt, draft.next = tonumber(draft.position), tonumber(draft.attempt), tonumber(draft.next)
-  return draft
-end
-
-local function set_draft(name, draft)
-  set(name, table.concat({draft.position, draft.attempt, draft.next, draft.state, draft.run}, ' '))
-end
-
-local function is_after(one, less, other, lesser) return one > other or (one == other and less > lesser) end
-
-local is_new = {}  -- kind of a fence → whether its event is not old
-function is_new.other() return true end
-function is_new.created()
-  lists_follow = lists_follow or known.task ~= nil  -- as of a status
-  return not known.task
-end
-function is_new.narration() return ({none = true, submitted = true, working = true})[known.state or 'none'] end
-function is_new.status(fence)
-  local status = status_of()
-  if status.run == run and fence.version == status.version and fence.step == status.step then
-    has_status, lists_follow = true, true  -- the writer of the same one may have died before they followed
+local function is_new(fence)
+  if fence.kind == 'chunk' then
+    return is_new_chunk(fence)
+  elseif fence.kind == 'created' then
+    lists_follow = true  -- also if the process that created it died before they did
+    return not is.task
+  elseif fence.kind == 'narration' then
+    return not is.state or is.state == 'submitted' or is.state == 'working'
+  elseif fence.kind == 'status' then
+    local is_again = is.status_run == run and fence.rank == is.rank  -- its process may have died before lists followed
+    has_status, lists_follow = has_status or is_again, lists_follow or is_again
+    return is.status_run ~= run or fence.rank > is.rank
   end
-  return status.run ~= run or is_after(fence.version, fence.step, status.version, status.step)
-end
-function is_new.chunk(fence)
-  local draft = draft_of('draft:' .. fence.id)
-  local is_there = draft.run == run and draft.position == fence.position
-  if is_there and draft.attempt == fence.attempt and draft.next == fence.index and draft.state == 'open' then return true end
-  local is_later = draft.run ~= run or is_after(fence.position, fence.attempt, draft.position, draft.attempt)
-  if fence.index > 0 or not is_later then return false end
-  if fence.mode == 'extend' then return draft.state == 'open' end
-  return not (fence.mode == 'draft' and is_there and draft.state == 'complete')
+  return true
 end
 
-local function add_ids(first, last)
-  set('ids', first .. (known.ids or redis.call('HGET', head, 'ids') or ' ') .. last)
-end
-
-local function has_gap(status, fence)  -- whether statuses of the run before this one are lost
-  if not status.version then return fence.version > 1 end
-  return (status.run == run or status.run == '') and fence.version > status.version + 1
-end
-
-local function lacks(fence)  -- whether content that the status requires is lost
-  local answer = fence.answer and draft_of('draft:response')
-  if answer and not (answer.state == 'complete' and answer.run == run and answer.position >= fence.answer) then return true end
-  for _, id in ipairs(fence.artifacts or {}) do
-    if draft_of('draft:' .. id).state == 'none' then return true end
+local function follows_loss(fence)  -- whether statuses before this one, or content that it requires, are missing
+  local is_next = is.status_run == run or is.status_run == ''
+  if fence.version > (is.status_run and (is_next and is.version or fence.version) or 0) + 1 then return true end
+  for _, id in ipairs(fence.artifacts) do
+    if select(3, draft(id)) == 'none' then return true end
   end
-  return false
+  local rank, _, state, of = draft('response')
+  return fence.answer and (state ~= 'complete' or of ~= run or rank:sub(1, #fence.answer) < fence.answer)
 end
 
-local take = {}  -- kind of a fence → what it changes in the head; answers one more field of the entry
-function take.other() end
-function take.narration() end
-function take.status(fence, event)
-  local status = status_of()
-  local is_lost = not is_forced and (has_gap(status, fence) or lacks(fence))
-  if status.state ~= fence.state then states[#states + 1] = fence.state end
-  -- Lists need not say at once that a task begins to work: their readers, and the sweep, look at those submitted.
-  has_status, lists_follow = true, lists_follow or status.state ~= 'submitted' or fence.state ~= 'working'
-  local names = fence.fails_drafts and redis.call('HKEYS', head) or {}
-  for name in pairs(fence.fails_drafts and known or {}) do names[#names + 1] = name end
-  for _, name in ipairs(names) do
-    local draft = name:sub(1, 6) == 'draft:' and draft_of(name)
-    if draft and draft.state == 'open' then draft.state = 'failed' set_draft(name, draft) end
-  end
-  add_ids('', fence.ids)
-  fence.run, fence.used, fence.ids, fence.answer, fence.artifacts = run, fence.used or status.used, nil, nil, nil
-  set('status', cjson.encode(fence))
+local function take_status(fence, event)
+  local is_lost = not is_forced and follows_loss(fence)
+  if is.state ~= fence.state then states[#states + 1] = fence.state end
+  -- Lists may learn later that a task begins to work: their readers, and the sweep, look at those that are submitted.
+  lists_follow = lists_follow or is.state ~= 'submitted' or fence.state ~= 'working'
+  set('ids', (is.ids or ' ') .. fence.ids)
+  if fence.used then set('used', fence.used) end
+  if fence.fails_drafts then set('failed', run) end
+  if is_lost then set('lost', '1') end
+  set('status_run', run)
+  set('rank', fence.rank)
+  set('version', fence.version)
   set('state', fence.state)
+  set('status', fence.listed)
   set('event', event)
-  if is_lost then set('lost', '1') return 'lost', '1' end
-end
-function take.chunk(fence)
-  set_draft('draft:' .. fence.id, {
-    position = fence.position, attempt = fence.attempt, next = fence.index + 1, state = fence.state, run = run})
-end
-function take.created(fence)
-  set('task', fence.task)
-  set('title', fence.title)
-  add_ids(fence.ids, '')
-  if not known.state and fence.status then take.status(fence.status, fence.status.event) end
-  is_created, lists_follow, has_status = is_first, true, false  -- nobody is notified of a beginning
+  return is_lost
 end
 
 for n = 9, is_overtaken and 0 or #ARGV, 4 do
   local fence, event, opening, forwarded = cjson.decode(ARGV[n]), unpack(ARGV, n + 1, n + 3)
-  if is_forced or is_new[fence.kind](fence) then
-    if fence.follows and known.run ~= run then
-      set('runs', (known.runs or ' ') .. (has_followed() and '' or run .. ' '))
+  if is_forced or is_new(fence) then
+    if fence.follows and is.run ~= run then
+      if not was_followed() then set('runs', (is.runs or ' ') .. run .. ' ') end
       set('run', run)
     end
-    local before = known.status
-    local name, value = take[fence.kind](fence, event)
-    if opening ~= '' then name, value = 'opening', opening end
-    if event ~= '' then add(log, known, run, event, name, value) end
-    if known.status ~= before then set('changed', known.last) end
-    if forwarded ~= '' and root.state and not TERMINAL[root.state] then
-      add(root_log, root, root.run or '', forwarded)
+    local extra, status = {}, (fence.kind == 'status' and fence) or (not is.state and fence.status)
+    if fence.kind == 'created' then
+      set('task', fence.task)
+      set('title', fence.title)
+      set('ids', fence.ids .. (is.ids or ' '))
+      is_created, lists_follow, extra = is_first, true, opening ~= '' and {'opening', opening} or {}
+    elseif fence.kind == 'chunk' then
+      set('draft:' .. fence.id, table.concat({fence.rank, fence.index + 1, fence.state, run}, ' '))
+    end
+    if status and take_status(status, status.event or event) then extra = {'lost', '1'} end
+    has_status = has_status or fence.kind == 'status'
+    if event ~= '' then
+      is.last = redis.call('XADD', log, '*', 'run', run, 'event', event, unpack(extra))
+      is.first, is.tail = is.first or is.last, (is.tail or 0) + #event + #opening
+    end
+    if status then set('changed', is.last or '0-0') end
+    if forwarded ~= '' and not TERMINAL[redis.call('HGET', root_head, 'state') or 'completed'] then
+      redis.call('HSET', root_head, 'last', redis.call('XADD', root_log, '*', 'run', '', 'event', forwarded))
+      redis.call('HINCRBY', root_head, 'tail', #forwarded)
     end
   end
 end
 
 if made ~= '' then
-  has_status, lists_follow, known.tail = true, true, 0
-  redis.call('HSET', snapshot, 'position', known.last or '0-0', 'view', made)
+  redis.call('HSET', snapshot, 'position', is.last or '0-0', 'view', made)
   redis.call('HDEL', head, 'lost')
-  set('covered', #made)
   keep(registry, snapshot, seconds)
+  has_status, lists_follow, is.tail = true, true, 0
 end
-local now_open = is_open(known)
-if now_open and not was_open and not is_created then set('opened', known.last) end
-if known.last then write(head, known, unpack(changed)) end
-if known ~= root and root.last then write(root_head, root) end
-if is_first or not is_open(root) then
+if is_open() and not was_open and not is_created then set('opened', is.last) end
+if is.last then redis.call('HSET', head, 'first', is.first, 'last', is.last, 'tail', is.tail, unpack(changed)) end
+if is_first or redis.call('HEXISTS', registry, 'open') == 0 then
   keep(registry, head, seconds)
   keep(registry, log, seconds)
 end
-if head == root_head and now_open ~= was_open then
-  if now_open then
-    redis.call('HSET', registry, log, seconds)  -- a snapshot lets it expire sooner
-    set_open(registry)
-  else
-    set_ended(registry)
-  end
+if head == root_head and is_open() and not was_open then
+  redis.call('HSET', registry, log, seconds)  -- a snapshot lets it expire sooner
+  set_open(registry)
+elseif head == root_head and was_open and not is_open() then
+  set_ended(registry)
 end
-local listing = lists_follow and head == root_head and known.task
-  and redis.call('HMGET', head, 'task', 'changed', 'status', 'title', 'opened')
-local configs = has_status and redis.call('HKEYS', push) or {}
+local listed = lists_follow and head == root_head and is.task
+  and redis.call('HMGET', head, 'task', 'changed', 'status', 'status_run', 'title', 'opened', 'used')
 return {
-  listing or false, configs, redis.call('XLEN', log), known.kept or 0, known.tail or 0, known.covered or 0, unpack(states)}
+  listed or false, has_status and redis.call('HKEYS', push) or {}, redis.call('XLEN', log), is.tail or 0,
+  redis.call('HSTRLEN', snapshot, 'view'), unpack(states)}

@@ -8,7 +8,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from everloop.runtime.encryption.cipher import Cipher
 from everloop.stores.log.forwarding import forwarded
-from everloop.stores.log.interface import StatusFence
+from everloop.stores.log.interface import ListedStatus
 from everloop.workflows.contract.events import (
     EVENT_ADAPTER,
     USAGE,
@@ -100,19 +100,19 @@ class LogCodec:
         """
         return EVENT_ADAPTER.validate_json(self._cipher.unseal_text(kept, f"event {self._task_id}"))
 
-    def status_view(self, identity: str | None, status: str | None, event: str | None) -> TaskView | None:
+    def status_view(self, identity: str | None, run: str | None, event: str | None) -> TaskView | None:
         """Return a task without history and artifacts, by the head of its log; None if that does not know it.
 
         Raises:
             EncryptionError: it cannot be decrypted.
         """
-        if not (identity and status and event):
+        if not (identity and event):
             return None
-        run, said = StatusFence.model_validate_json(status).run, self.event(event)
+        said = self.event(event)
         if not isinstance(said, StatusChanged):
             return None
         known = TaskIdentity.model_validate_json(identity)
-        return task_view(FoldedView(known, status=said, status_run=run))
+        return task_view(FoldedView(known, status=said, status_run=run or ""))
 
     def title(self, view: TaskView) -> str:
         """Return what its context is called if it is the first task there, as it is kept."""
@@ -133,13 +133,18 @@ class LogCodec:
 
     def _status_fence(self, status: StatusChanged) -> dict[str, JsonValue]:
         said = [status.message] if status.message and status.step == 0 else []
+        listed = ListedStatus(
+            version=status.version,
+            state=status.state,
+            at=microseconds(status.at),
+            scopes=tuple(scopes_of(status.questions)),
+        )
         fence: dict[str, JsonValue] = {
             "kind": "status",
+            "rank": _rank(status.version, status.step),
             "version": status.version,
-            "step": status.step,
             "state": status.state.value,
-            "at": str(microseconds(status.at)),
-            "scopes": " ".join(scopes_of(status.questions)),
+            "listed": listed.model_dump_json(),
             "fails_drafts": fails_drafts(status.state),
             "ids": _ids([*status.received, *said]),
             **_shown(status.shows or Shown()),
@@ -173,16 +178,21 @@ def _chunk_fence(chunk: ArtifactChunk) -> dict[str, JsonValue]:
         "kind": "chunk",
         "id": word(chunk.artifact_id),
         "mode": chunk.mode,
-        "position": chunk.position,
-        "attempt": chunk.attempt,
+        "rank": _rank(chunk.position, chunk.attempt),
+        "at": _rank(chunk.position),
         "index": chunk.index,
         "state": "complete" if chunk.last_chunk else "failed" if chunk.failed else "open",
     }
 
 
 def _shown(shows: Shown) -> dict[str, JsonValue]:
-    answer: dict[str, JsonValue] = {} if shows.answer is None else {"answer": shows.answer}
+    answer: dict[str, JsonValue] = {} if shows.answer is None else {"answer": _rank(shows.answer)}
     return {**answer, "artifacts": [word(artifact_id) for artifact_id in shows.artifacts]}
+
+
+def _rank(*numbers: int) -> str:
+    """Return numbers from -1 on as text that sorts like them."""
+    return ".".join(f"{number + 1:016d}" for number in numbers)
 
 
 def _ids(messages: Sequence[Message]) -> str:

@@ -72,19 +72,17 @@ class ViewStatus(NamedTuple):
     version: int
 
 
-class StatusFence(Wire):
-    """What the head of a log says of the last status; `used` is what the task has used, in words."""
+class ListedStatus(Wire):
+    """The last status of a task, as lists show it."""
 
-    run: str
     version: int
     state: TaskState
-    at: str
+    at: int
     """Microseconds since the epoch."""
-    scopes: str
-    used: str = ""
+    scopes: tuple[str, ...]
 
 
-LISTED_FIELDS = ("task", "changed", "status", "title", "opened")
+LISTED_FIELDS = ("task", "changed", "status", "status_run", "title", "opened", "used")
 """Of the head of a log, what lists say of its task."""
 
 
@@ -120,20 +118,20 @@ class Listing:
 
 def listing_of(kept: Sequence[str | None]) -> Listing | None:
     """Return what lists are to say by these `LISTED_FIELDS`; None where nobody knows whose task it is."""
-    task, revision, status, title, opened = kept
+    task, revision, status, run_id, title, opened, used = kept
     if not (task and revision and status):
         return None
-    identity, said = TaskIdentity.model_validate_json(task), StatusFence.model_validate_json(status)
+    identity, said = TaskIdentity.model_validate_json(task), ListedStatus.model_validate_json(status)
     return Listing(
         identity,
         revision,
-        int(said.at),
+        said.at,
         said.state,
-        tuple(said.scopes.split()),
+        said.scopes,
         title or "",
-        said.used,
+        used or "",
         opened or "",
-        said.run,
+        run_id or "",
         said.version,
     )
 

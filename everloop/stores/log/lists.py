@@ -66,7 +66,7 @@ _MOST_BEGUN = 200
 _PLACES = 10**16
 """Times in rows have so many digits."""
 
-_STATUS_FIELDS = ("task", "status", "event")
+_STATUS_FIELDS = ("task", "status_run", "event")
 """Of the head of a log: its view without history and artifacts."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)

@@ -24,7 +24,7 @@ class LogRead(NamedTuple):
 
     size: int
     identity: str | None
-    status: str | None
+    status_run: str | None
     event: str | None
     position: str
     is_incomplete: bool
@@ -45,11 +45,11 @@ def reading(task_id: str, most: int | None = None) -> Step[LogRead]:
 
 def as_read(reply: Any) -> LogRead:  # noqa: ANN401 -- as of every step
     """Return what the script has answered."""
-    size, (identity, status, event, last, lost, *_), kept, entries, *ids = reply
+    size, (identity, status_run, event, last, lost, *_), kept, entries, *ids = reply
     return LogRead(
         size,
         identity,
-        status,
+        status_run,
         event,
         last or START,
         lost is not None,
@@ -84,7 +84,7 @@ def view_of(codec: LogCodec, found: LogRead, history_length: int | None = None) 
         EncryptionError: it cannot be decrypted.
     """
     if found.entries is None:
-        return codec.status_view(found.identity, found.status, found.event)
+        return codec.status_view(found.identity, found.status_run, found.event)
     view = task_view(folded(codec, found))
     if view is None or history_length is None:
         return view

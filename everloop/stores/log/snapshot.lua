@@ -18,7 +18,7 @@ redis.call('HSET', snapshot, 'position', position, 'view', view)
 keep(registry, snapshot, seconds)
 local tail = 0
 for _, entry in ipairs(redis.call('XRANGE', log, '(' .. position, '+')) do tail = tail + #table.concat(entry[2]) end
-redis.call('HSET', head, 'tail', tail, 'covered', #view)
+redis.call('HSET', head, 'tail', tail)
 if position ~= last then return 1 end
 local length, size = redis.call('XLEN', log), redis.call('MEMORY', 'USAGE', log, 'SAMPLES', 0) or 0
 while length > 1 and (length > tonumber(most) or size > tonumber(bytes)) do
@@ -26,7 +26,6 @@ while length > 1 and (length > tonumber(most) or size > tonumber(bytes)) do
   redis.call('XTRIM', log, 'MAXLEN', length)
   size = redis.call('MEMORY', 'USAGE', log, 'SAMPLES', 0)
 end
-redis.call('HSET', head, 'kept', size)
 if TERMINAL[redis.call('HGET', head, 'state') or ''] then  -- it has all that the log has
   local left = redis.call('EXISTS', push) == 1 and pushed_seconds or log_seconds
   redis.call('HSET', registry, log, left)

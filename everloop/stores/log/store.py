@@ -22,10 +22,10 @@ from everloop.stores.log.events import RedisEventReader
 from everloop.stores.log.interface import (
     MAX_EVENTS,
     START,
+    ListedStatus,
     OpenTask,
     Published,
     Snapshot,
-    StatusFence,
     StreamedEvent,
     TaskPage,
     TaskQuery,
@@ -59,7 +59,7 @@ from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 T = TypeVar("T")
 
 _DRAFT = "draft:"
-_DRAFT_STATE = 3  # among the words of a draft in the head: position, attempt, next index, state, run
+_DRAFT_STATE = 2  # among the words of a draft in the head: rank, index of the next chunk, state, run
 
 SMALL_TAIL = 64 * 1024
 """Bytes of the log that are read without a snapshot of them."""
@@ -233,14 +233,13 @@ class TaskViews:
         """Return what the views of these tasks say last; those that have none are left out."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for task_id in task_ids:
-                pipeline.hmget(head_key(task_id), "task", "status")
-            found = cast("list[tuple[str | None, str | None]]", await pipeline.execute())
-        said = {
-            task_id: StatusFence.model_validate_json(status)
-            for task_id, (task, status) in zip(task_ids, found, strict=True)
-            if task and status
+                pipeline.hmget(head_key(task_id), "task", "status", "status_run")
+            found = cast("list[tuple[str | None, str | None, str | None]]", await pipeline.execute())
+        return {
+            task_id: ViewStatus(listed.state, run or "", listed.version)
+            for task_id, (task, status, run) in zip(task_ids, found, strict=True)
+            if task and status and (listed := ListedStatus.model_validate_json(status))
         }
-        return {task_id: ViewStatus(each.state, each.run, each.version) for task_id, each in said.items()}
 
     async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
         """Return clients' tasks that have not ended, whoever owns them, by when they had their last status.
@@ -403,11 +402,9 @@ class TaskViews:
         def read(reply: Any) -> Published | None:  # noqa: ANN401 -- as of every step
             if reply is None:
                 return None
-            listed, push, *sizes = reply[:6]
-            length, kept, tail, size = map(int, sizes)
-            took = tuple(map(TaskState, cast("list[str]", reply[6:])))
-            is_long = tail > max(SMALL_TAIL, size / 2)
-            is_long = is_long or length > self._max_events or kept > self.max_bytes
+            listed, push, length, tail, size = reply[:5]
+            took = tuple(map(TaskState, cast("list[str]", reply[5:])))
+            is_long = int(length) > self._max_events or int(tail) > max(SMALL_TAIL, size / 2)
             return Published(
                 took,
                 listing_of(listed) if listed else None,

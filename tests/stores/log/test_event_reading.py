@@ -143,8 +143,9 @@ async def test_a_stream_keeps_no_more_bytes_than_a_task_may_have(redis: Redis) -
     assert await views.holds(task_id, kept[0].position)
     assert not await views.holds(task_id, START)
     await views.publish(task_id, "run", [Warned(text="y" * 2_000_000)])
-    await views.publish(task_id, "run", [Warned(text="small")])
-    assert [entry.event for entry in await entries_of(views, task_id)] == [Warned(text="small")]
+    next_one = Warned(text="z" * 100_000)
+    await views.publish(task_id, "run", [next_one])
+    assert [entry.event for entry in await entries_of(views, task_id)] == [next_one]
 
 
 def test_a_position_is_two_unsigned_numbers() -> None:
