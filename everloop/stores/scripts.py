@@ -10,6 +10,7 @@ from functools import cache
 from hashlib import sha1
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
+from weakref import WeakSet
 
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
@@ -23,6 +24,9 @@ T1 = TypeVar("T1")
 T2 = TypeVar("T2")
 
 _OVERTAKEN = "OVERTAKEN"
+
+_loaded = WeakSet[Redis]()
+"""Clients whose servers were given the scripts."""
 
 
 @dataclass(frozen=True)
@@ -88,26 +92,37 @@ async def run_scripts(redis: Redis, *steps: Step[Any]) -> tuple[Any, ...]:
     Raises:
         OvertakenError: one was asked for an attempt at a call that another one has taken over.
     """
-    try:
-        replies = await execute(redis, steps)
-    except NoScriptError:
-        for file in {step.file for step in steps}:
-            await redis.script_load(script(file))
-        replies = await execute(redis, steps)
+    if redis not in _loaded:
+        await load_scripts(redis)
+    replies = await execute(redis, steps)
+    for first, reply in enumerate(replies):
+        if isinstance(reply, NoScriptError):  # the server was restarted, or is another one: no later one ran
+            await load_scripts(redis)
+            replies[first:] = await execute(redis, steps[first:])
+            break
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
     if _OVERTAKEN in replies:
         raise OvertakenError
     pairs = zip(steps, replies, strict=True)
     return tuple(None if reply is None else step.read(reply) for step, reply in pairs)
 
 
+async def load_scripts(redis: Redis) -> None:
+    """Give a server, or each of a cluster, all scripts of this folder."""
+    folder = Path(__file__).parent
+    for file in sorted(folder.glob("*/*.lua")):
+        await redis.script_load(script(str(file.relative_to(folder))))
+    _loaded.add(redis)
+
+
 async def execute(redis: Redis, steps: Sequence[Step[Any]]) -> list[Any]:
-    """Return what Redis answers to scripts that it has loaded; see `run_scripts`."""
-    if len(steps) == 1:
-        return [await redis.execute_command(*_command(steps[0]))]
+    """Return the replies of Redis to scripts, errors among them; see `run_scripts`."""
     async with redis.pipeline(transaction=False) as pipeline:
         for step in steps:
             pipeline.execute_command(*_command(step))
-        return await pipeline.execute()
+        return await pipeline.execute(raise_on_error=False)
 
 
 def _command(step: Step[Any]) -> tuple[str | bytes | int, ...]:

@@ -195,7 +195,7 @@ class TaskViews:
         codec, was_appended = self._codec(view.task_id), False
         while not was_appended:
             before, position = await self._folded(view.task_id)
-            after, events = restored(before, view)
+            after, events = restored(FoldedView() if position == START else before, view)
             arguments = codec.append(events, follows=after.run_id == view.run_id)
             step = self._appending(
                 view.task_id,
