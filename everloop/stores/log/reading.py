@@ -93,8 +93,8 @@ def view_of(codec: LogCodec, found: LogRead, history_length: int | None = None) 
 
 
 def snapshot_of(codec: LogCodec, found: LogRead) -> Snapshot | None:
-    """Return a view and its position; see `view_of`."""
-    if (view := view_of(codec, found)) is None:
+    """Return a view and its position; None if it is unknown or the head is lost; see `view_of`."""
+    if found.identity is None or (view := view_of(codec, found)) is None:
         return None
     left_out = None if found.entries is not None else frozenset(map(unword, found.ids.split()))
     return Snapshot(view, found.position, found.size, left_out, found.is_incomplete)
