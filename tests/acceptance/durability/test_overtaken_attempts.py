@@ -20,6 +20,7 @@ from temporalio.client import Client
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import log_key, records_key
+from everloop.stores.scripts import script_sha
 from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE, WORKFLOW_TYPE
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.agents.overtaken import NARRATOR
@@ -49,7 +50,7 @@ LATE = {
     # The end of a task: its messages are appended to the conversation, then its end is published.
     "remembers": Held(("everloop:conversation:", ":positions", "remembers-")),
     # What is recalled becomes the beginning of the transcript.
-    "recalls": Held(("{recalls-", "anew")),
+    "recalls": Held(("{recalls-", script_sha("transcript/put.lua"))),
     "compacts": Held(("{compacts-", "prompt got too long")),
 }
 """By agent, what the frozen worker has under way."""
