@@ -5,6 +5,7 @@ GatewayError
 ├── TaskReadOnlyError       the task is a sub-agent's, which accepts nothing from its client
 ├── TaskEndedError          the task has ended and accepts no more messages
 ├── TaskFullError           the task would get too large with the message
+├── TaskBusyError           the task has to read other messages first
 ├── TaskTooLargeError       the task is too large for one response
 ├── AnswerInvalidError      the task waits for an answer, and the message is not one
 ├── MessageChangedError     the task has another message of this id
@@ -165,6 +166,16 @@ class TaskFullError(GatewayError):
         )
 
 
+class TaskBusyError(GatewayError):
+    """The task has no room for more messages until it has read those that wait."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(
+            f"task {task_id!r} has not read its last messages yet, and takes at most 4 MB of unread ones; "
+            "send this one again later"
+        )
+
+
 class TaskTooLargeError(GatewayError):
     """The task is too large for one answer."""
 
@@ -264,6 +275,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     TaskEndedError: Answer(UnsupportedOperationError),
     TaskFullError: Answer(UnsupportedOperationError),
     TaskTooLargeError: Answer(UnsupportedOperationError),
+    TaskBusyError: Answer(UnavailableNowError, retry_after=5),
     AnswerInvalidError: Answer(InvalidParamsError),
     MessageChangedError: Answer(InvalidParamsError),
     KeyReusedError: Answer(InvalidParamsError),

@@ -35,7 +35,7 @@ from everloop.workflows.contract.tasks import (
     TranscriptPage,
     begun,
 )
-from everloop.workflows.limits import TaskStoppedError, final_failure, time_is_up
+from everloop.workflows.limits import TaskStoppedError, final_failure, has_room, time_is_up
 from everloop.workflows.loop import Loop
 from everloop.workflows.scope import TaskScope, narration
 from everloop.workflows.state import CarriedTask, Phase, TaskRunState
@@ -133,7 +133,9 @@ class AgentTask:
                 non_retryable=True,
             )
         with _translate_invalid_answers():
-            approvals.find_answer(self._state, message)
+            is_answer = approvals.find_answer(self._state, message)
+        if not is_answer and not has_room(self._state, message):
+            raise ApplicationError("too many unread messages", type=failures.TASK_BUSY, non_retryable=True)
 
     @workflow.update
     def take_approvers_answer(self, given: ApproverAnswer) -> str:

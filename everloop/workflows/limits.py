@@ -8,9 +8,13 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
 
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.messages import Usage
+from everloop.workflows.contract.messages import Usage, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec
 from everloop.workflows.state import TaskRunState
+
+MAX_UNREAD_BYTES = 4_000_000
+"""Size of the messages for the next model call: a task works on all of them in one step, for which the SDK
+allows 2 s. Some 0.1 s for texts, 0.6 s for data."""
 
 MAX_CARRIED_BYTES = 32_000_000
 """A new run reads its input within a workflow task: 200 MB took 0.9 s, the SDK allows 2 s."""
@@ -71,6 +75,11 @@ def allows_last_call(stopped: TaskStoppedError, agent: AgentSpec, state: TaskRun
 def tells_of_failures(agent: AgentSpec, state: TaskRunState) -> bool:
     """Return True if the task would end unless the model is told that none of its tool calls works."""
     return agent.last_call and state.tool_failures == agent.max_tool_failures
+
+
+def has_room(state: TaskRunState, message: UserMessage) -> bool:
+    """Return True if the task may take a message beside those that wait for the next model call."""
+    return sum(each.size for each in (*state.inbox, message)) <= MAX_UNREAD_BYTES
 
 
 def check_size(state: TaskRunState) -> None:

@@ -25,6 +25,7 @@ from everloop.gateway.instruments import tasks_started
 from everloop.gateway.operations.answers import Answers
 from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.requests.messages import IncomingMessage
+from everloop.gateway.requests.parts import size_of
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.snapshots import SMALL_BYTES, Snapshots, refuse_if_read_only
 from everloop.gateway.tasks.tasks import Tasks, submitted_view
@@ -98,6 +99,7 @@ class Admission:
             TaskReadOnlyError: it names the task of a sub-agent.
             TaskEndedError: it names a task that has ended.
             TaskFullError: it names a task that is too large for more.
+            TaskBusyError: it names a task with too many unread messages.
             AnswerInvalidError: the task waits for an answer, and the message does not answer it.
             MessageChangedError: the task has admitted another message of this id.
             KeyReusedError: the Idempotency-Key was used with another message.
@@ -223,7 +225,7 @@ class Admission:
         # Only after matching it with its question: a secret in a file must not be stored.
         await self.files.store(incoming.files, context_key(view.owner, view.context_id), view.task_id)
         try:
-            await self.tasks.add_message(view.task_id, message)
+            await self.tasks.add_message(view.task_id, message.model_copy(update={"size": size_of(message)}))
         except TaskEndedError:
             await self.answers.forget(view.task_id)
             await self.reconciler.reconcile(view.task_id)

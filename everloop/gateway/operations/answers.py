@@ -137,12 +137,12 @@ def _refuse_files(question: Question, message: UserMessage) -> None:
     """Reject files: they would be ignored in an answer, or store a secret.
 
     Raises:
-        InvalidAnswerError: the message holds a file.
+        InvalidAnswerError: the message holds a file, which a large text may have become.
     """
     if any(isinstance(part, FilePart) for part in message.parts):
         raise InvalidAnswerError(
             f"a file does not answer question {question.id!r}: {expected(question)}; answer first, and send "
-            "files afterwards"
+            "files, and texts of more than 1 MB, afterwards"
         )
 
 

@@ -16,7 +16,13 @@ from a2a.utils.errors import InvalidParamsError
 from everloop.agents.agent import Agent
 from everloop.gateway.errors import KeyReusedError, MessageChangedError
 from everloop.gateway.requests.fields import check_id, read_history_length
-from everloop.gateway.requests.parts import InputFile, check_content_types, read_parts, read_struct
+from everloop.gateway.requests.parts import (
+    InputFile,
+    check_content_types,
+    read_parts,
+    read_struct,
+    with_files,
+)
 from everloop.workflows.contract.messages import Message, Part, UserMessage, describe_parts
 from everloop.workflows.contract.names import (
     agent_task_id,
@@ -151,7 +157,7 @@ def read_message(
     configuration, sent = params.configuration, params.message
     has_push = configuration.HasField("task_push_notification_config")
     parts, files = read_parts(sent.parts)
-    message = _read_message(sent, parts, max_bytes)
+    message, converted = with_files(_read_message(sent, parts, max_bytes))
     task_id = check_id(sent.task_id, "message.taskId") if sent.task_id else ""
     context_id = check_id(sent.context_id, "message.contextId") if sent.context_id else ""
     history_length = read_history_length(configuration)
@@ -172,7 +178,7 @@ def read_message(
         message=message,
         agent=agent,
         owner=owner,
-        files=files,
+        files=tuple({file.artifact_id: file for file in (*files, *converted)}.values()),
         task_id=task_id or new_id,
         is_new=not task_id,
         context_id=context_id,

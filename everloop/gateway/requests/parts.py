@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from google.protobuf.json_format import MessageToDict
@@ -18,8 +19,21 @@ from pydantic import JsonValue
 from everloop.agents.agent import Agent
 from everloop.gateway.requests.fields import MAX_PARTS
 from everloop.stores.artifacts.changes import NewPart
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
-from everloop.workflows.contract.parts import filename_problem, media_type_problem, url_problem
+from everloop.workflows.contract.messages import (
+    DataPart,
+    FilePart,
+    Part,
+    StoredPart,
+    TextPart,
+    UserMessage,
+)
+from everloop.workflows.contract.parts import (
+    essence,
+    filename_problem,
+    is_text,
+    media_type_problem,
+    url_problem,
+)
 
 MAX_FILES = 100
 """Maximum files of a message, including copies and URLs: they are stored one by one before the task
@@ -81,8 +95,7 @@ def _read_part(part: pb.Part, field: str, files: dict[str, InputFile]) -> Part:
         case "raw":
             file = _file(part.raw, media_type or BYTES, part.filename)
             files[file.artifact_id] = file
-            stored = StoredPart(artifact_id=file.artifact_id)
-            return FilePart(media_type=media_type or BYTES, size=len(part.raw), stored=stored, **named)
+            return _file_part(file, metadata)
         case _:
             raise InvalidParamsError(f"{field} is empty; give it text, data, or a file as raw bytes or url")
 
@@ -94,6 +107,98 @@ def _file(content: bytes, media_type: str, filename: str) -> InputFile:
         artifact_id=f"input-{digest.hexdigest()[:24]}",
         part=NewPart(kind="file", content=content, media_type=media_type, filename=filename),
     )
+
+
+def _file_part(file: InputFile, metadata: dict[str, JsonValue]) -> FilePart:
+    return FilePart(
+        media_type=file.part.media_type,
+        filename=file.part.filename,
+        size=len(file.part.content),
+        stored=StoredPart(artifact_id=file.artifact_id),
+        metadata=metadata,
+    )
+
+
+# Messages that are large. A task works on all its content in one thread, so it gets large parts as files.
+
+MAX_INLINE_BYTES = 1_000_000
+"""Size of a message (`size_of`) up to which all its texts and data stay in it."""
+
+VALUE_BYTES = 20
+"""Size of each value in data and metadata, beside its JSON: a task takes about as long for it."""
+
+
+def size_of(message: UserMessage) -> int:
+    """Return the size of a message by the work that it makes: its bytes of JSON, and more for values."""
+    values = _of_values(message.metadata, *map(_values, message.parts))
+    return len(message.model_dump_json().encode()) + values
+
+
+def with_files(message: UserMessage) -> tuple[UserMessage, tuple[InputFile, ...]]:
+    """Return a message with files in place of the largest texts and data, until it is small; and these files.
+
+    The same message has the same files.
+
+    Raises:
+        InvalidParamsError: its files are too many, or it is large without its texts and data.
+    """
+    size = size_of(message)
+    if size <= MAX_INLINE_BYTES:
+        return message, ()
+    parts, files = list(message.parts), dict[str, InputFile]()
+    sizes = [_part_size(part) for part in parts]
+    for index in sorted(range(len(parts)), key=lambda index: -sizes[index]):
+        part = parts[index]
+        if size <= MAX_INLINE_BYTES:
+            break
+        if not isinstance(part, FilePart):
+            file, parts[index] = _as_file(part)
+            files[file.artifact_id] = file
+            size += _part_size(parts[index]) - sizes[index]
+    if size > MAX_INLINE_BYTES:
+        raise InvalidParamsError(
+            f"the message has more than {MAX_INLINE_BYTES} bytes beside its texts, data and files; send less "
+            "metadata"
+        )
+    if sum(isinstance(part, FilePart) for part in parts) > MAX_FILES:
+        raise InvalidParamsError(
+            f"of a message with more than {MAX_INLINE_BYTES} bytes the largest texts and data become files; "
+            f"this one would have more than {MAX_FILES} files: send fewer parts"
+        )
+    return message.model_copy(update={"parts": tuple(parts)}), tuple(files.values())
+
+
+def _part_size(part: Part) -> int:
+    return len(part.model_dump_json().encode()) + _of_values(_values(part))
+
+
+def _values(part: Part) -> JsonValue:
+    return [part.metadata, part.data] if isinstance(part, DataPart) else part.metadata
+
+
+def _of_values(*values: JsonValue) -> int:
+    return VALUE_BYTES * sum(map(_count, values))
+
+
+def _count(value: JsonValue) -> int:
+    match value:
+        case list():
+            return 1 + sum(map(_count, value))
+        case dict():
+            return 1 + sum(map(_count, value.values()))
+        case _:
+            return 1
+
+
+def _as_file(part: TextPart | DataPart) -> tuple[InputFile, FilePart]:
+    if isinstance(part, TextPart):
+        content, media_type = part.text.encode(), _UNNAMED["text"]
+    else:
+        content, media_type = orjson.dumps(part.data, option=orjson.OPT_SORT_KEYS), _UNNAMED["data"]
+    if is_text(part.media_type):  # a model reads it; its charset was that of other bytes
+        media_type = essence(part.media_type)
+    file = _file(content, media_type, part.filename)
+    return file, _file_part(file, part.metadata)
 
 
 def read_struct(struct: Struct, field: str) -> dict[str, JsonValue]:

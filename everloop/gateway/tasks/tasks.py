@@ -30,8 +30,10 @@ from everloop.gateway.errors import (
     CALL_TIMEOUT,
     RPC_TIMEOUT,
     AnswerInvalidError,
+    GatewayError,
     MessageChangedError,
     NoWorkerError,
+    TaskBusyError,
     TaskEndedError,
     TaskPausedError,
     TaskUnknownError,
@@ -160,6 +162,7 @@ class Tasks:
         Raises:
             TaskEndedError: the task has ended; it may have accepted this message before.
             AnswerInvalidError: the task waits for an answer, and the message is not one.
+            TaskBusyError: the task has too many unread messages.
             MessageChangedError: its id was used with another message.
             TaskPausedError: an operator has paused the task.
             NoWorkerError: no worker accepted it in time; one still may, so repeat it.
@@ -216,10 +219,8 @@ class Tasks:
             failure = error.cause
             if not isinstance(failure, ApplicationError):
                 raise
-            if failure.type == failures.INVALID_ANSWER:
-                raise AnswerInvalidError(failure.message) from error
-            if failure.type == failures.TASK_TERMINAL:
-                raise TaskEndedError(f"task {task_id!r} has ended and takes no more messages") from error
+            if refused := _refusal(task_id, failure):
+                raise refused from error
             if failure.type != _CLOSED_BEFORE_RESULT:
                 raise
             return ""
@@ -364,6 +365,19 @@ class Tasks:
 
     def _handle(self, task_id: str) -> TaskHandle:
         return self._client.get_workflow_handle(task_id, result_type=TaskResult)
+
+
+def _refusal(task_id: str, failure: ApplicationError) -> GatewayError | None:
+    """Return the error for a message that a task has refused; None for any other failure."""
+    match failure.type:
+        case failures.INVALID_ANSWER:
+            return AnswerInvalidError(failure.message)
+        case failures.TASK_BUSY:
+            return TaskBusyError(task_id)
+        case failures.TASK_TERMINAL:
+            return TaskEndedError(f"task {task_id!r} has ended and takes no more messages")
+        case _:
+            return None
 
 
 def submitted_view(task_id: str, task: TaskInput) -> TaskView:

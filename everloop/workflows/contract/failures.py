@@ -68,6 +68,9 @@ INVALID_ANSWER = "InvalidAnswer"
 TASK_TERMINAL = "TaskTerminal"
 """The task has ended and accepts no more messages."""
 
+TASK_BUSY = "TaskBusy"
+"""The task has no room for more unread messages until its next model call."""
+
 PLUGIN_VETO = "PluginVeto"
 """A plugin vetoed the task; the message is its reason. Not retryable."""
 

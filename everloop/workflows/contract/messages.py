@@ -82,7 +82,8 @@ class UserMessage(Wire):
     `answers` is the id of the open question that it answers. Only the gateway sets it, from the view of
     the task when the message arrived; empty: the message is not an answer, whatever its text.
     `references` are the tasks in A2A's referenceTaskIds, `extensions` URIs of the A2A extensions in
-    use.
+    use. `size` is what it takes of the room for unread messages, in bytes. Only the gateway sets it, for
+    messages to a running task.
     """
 
     role: Literal["user"] = "user"
@@ -92,6 +93,7 @@ class UserMessage(Wire):
     answers: str = ""
     references: tuple[TaskReference, ...] = ()
     extensions: tuple[str, ...] = ()
+    size: int = 0
 
 
 class AgentMessage(Wire):

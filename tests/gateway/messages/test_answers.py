@@ -121,6 +121,7 @@ async def test_a_secret_is_taken_out(message: UserMessage, secret: JsonValue) ->
         "answers": "q",
         "references": (),
         "extensions": (),
+        "size": 0,
         "metadata": {WITHHELD: True},
     }
     assert await kept(secrets) == secret

@@ -221,12 +221,12 @@ async def test_a_task_takes_no_more_than_its_limit(client: Client, large: LargeV
         await stack.enter_async_context(stand_in_worker(client, queue))
         gateway = await stack.enter_async_context(running_gateway(client, large, queue=queue))
         a2a = await stack.enter_async_context(connected(gateway.url, streaming=False))
-        task = StoodIn(client, large, await send(a2a, request(LARGE, return_immediately=True)))
+        task = StoodIn(client, large, await send(a2a, request("long", return_immediately=True)))
         repeated = request("short", task_id=task.id, return_immediately=True)
         await send(a2a, repeated)
-        await task.publish(State.WORKING, repeated)
+        await task.publish(State.WORKING, repeated, request(LARGE), request(LARGE))
         with pytest.raises(UnsupportedOperationError) as refused:
-            await send(a2a, request("y" * 2_000_000, task_id=task.id, return_immediately=True))
+            await send(a2a, request("y" * 900_000, task_id=task.id, return_immediately=True))
         assert len(await task.messages()) == 2
         for word in (task.id, "EVERLOOP_MAX_TASK_BYTES", "without taskId", "referenceTaskIds"):
             assert word in str(refused.value)
