@@ -5,10 +5,32 @@ import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-from everloop import Agent, Limits, ToolContext, prompt, request_input, sub_agent, tool, tools
+from everloop import (
+    Agent,
+    AuthRequired,
+    Limits,
+    ToolContext,
+    handoff,
+    prompt,
+    request_input,
+    sub_agent,
+    tool,
+    tools,
+)
 from tests.chaos.census import answer_on_signal
 from tests.chaos.orders import Order
-from tests.support.agents.chaos import Folder, charge, deposit, run_charge
+from tests.support.agents.chaos import (
+    Folder,
+    charge,
+    charge_or_ask,
+    deposit,
+    deposit_and_keep,
+    deposit_at_last,
+    deposit_elsewhere,
+    deposit_quickly,
+    deposit_together,
+    run_charge,
+)
 
 AGENTS = "tests.chaos.agents:agents"
 """How a worker and a gateway find them."""
@@ -55,6 +77,15 @@ async def write_bytes(order: str, context: ToolContext) -> str:
     return f"{written.parts[0].size} bytes"
 
 
+@tool(idempotent=True)
+async def log_in(context: ToolContext) -> str:
+    """Ask for a password, and tell how long it is."""
+    password = await context.secret("password")
+    if not isinstance(password, str):
+        raise AuthRequired("Which password?", "password")
+    return f"{len(password)} characters"
+
+
 @tool(idempotent=True, timeout=timedelta(hours=1))
 async def work_on() -> str:
     """Work until somebody cancels it."""
@@ -70,9 +101,12 @@ agents = [
         model="desk",
         plugins=[
             prompt("Follow the script."),
-            tools(deposit, charge, charge_if_approved, write_lines, write_bytes, work_on),
+            tools(deposit, charge, charge_if_approved, write_lines, write_bytes, work_on, log_in),
+            tools(deposit_quickly, deposit_at_last, deposit_elsewhere, deposit_and_keep, deposit_together),
+            tools(charge_or_ask),
             request_input(),
             sub_agent("clerk"),
+            handoff("closer"),
         ],
         limits=Limits(tool_failures=None),
     ),
@@ -81,6 +115,23 @@ agents = [
         name="Clerk",
         description="Works for the desk.",
         model="clerk",
+        plugins=[prompt("Follow the script."), tools(deposit)],
+        limits=Limits(tool_failures=None),
+    ),
+    Agent(
+        id="closer",
+        name="Closer",
+        description="Goes on where the desk has stopped.",
+        model="closer",
+        plugins=[prompt("Follow the script."), tools(deposit)],
+        limits=Limits(tool_failures=None),
+    ),
+    Agent(
+        id="porter",
+        name="Porter",
+        description="Answers at once, or makes a task of it.",
+        model="porter",
+        routing="auto",
         plugins=[prompt("Follow the script."), tools(deposit)],
         limits=Limits(tool_failures=None),
     ),

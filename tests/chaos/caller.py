@@ -43,14 +43,14 @@ class Caller:
     setbacks: Setbacks = field(default_factory=Setbacks)
     silence: float = 20.0
 
-    async def call(self, story: Story, method: str, params: Json) -> Json:
-        """Return the result, however long it takes.
+    async def call(self, story: Story, method: str, params: Json, *, agent: str = "desk") -> Json:
+        """Return the result of asking for an agent, however long it takes.
 
         Raises:
             RefusedError: the answer is an error that says anything but "not now".
         """
         while True:
-            url = self.chance.choice(self.urls)
+            url = f"{self.chance.choice(self.urls)}/agents/{agent}"
             try:
                 response = await self.http.post(url, json=_request(method, params), headers=HEADERS)
                 return _result(_json_of(response))

@@ -7,6 +7,7 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.support.rigs.deployment import Deployment
 from tests.support.servers.processes import ServerProcess, redis_answers, temporal_answers, wait_until_answers
 from tests.support.servers.redis_cluster import RedisCluster
 from tests.support.servers.relay import Link
+from tests.support.servers.rollback import RedisCopy
 from tests.support.servers.webhook import Webhook
 
 DELAY = 0.15
@@ -32,6 +34,17 @@ NO_ROOM, ALL_ROOM = 1, 0
 """Bytes that Redis may take: none, or as many as it wants."""
 
 FOR_LONG = 10_000
+
+DURABLE = (
+    "everloop:artifact",
+    "everloop:context:",
+    "everloop:blob",
+    "everloop:conversation",
+)
+"""How keys begin of which Redis has the only copy: they stay when it is set back."""
+
+RENEWED = 2.5
+"""Seconds within which workers have written the leases of their calls again."""
 
 Heal = Callable[[], Awaitable[bool]]
 """Ends a fault, and tells whether there was an outage whose end could be waited for."""
@@ -113,8 +126,9 @@ class Faults:
             await asyncio.sleep(1)
 
     async def _suffer(self, harm: Harm) -> None:
-        # A shard whose primary and replica are away has lost what it acknowledged.
-        async with self._slots, self._locks["valkey" if harm.target == "replica" else harm.target]:
+        async with self._slots, AsyncExitStack() as held:
+            for target in self._targets(harm):
+                await held.enter_async_context(self._locks[target])
             if self.clock() > self.until:
                 return
             suffered = Suffered(harm, self.clock())
@@ -126,6 +140,14 @@ class Faults:
             begin = time.monotonic()
             if await recover():
                 suffered.recovery = time.monotonic() - begin
+
+    def _targets(self, harm: Harm) -> list[str]:
+        """Return what nothing else may harm meanwhile."""
+        if harm.how == "set back":  # a worker that died in that second could not write its leases again
+            workers = sorted(name for name in self.site.fleet.seats if name.startswith("worker"))
+            return [*workers, "workers-redis", "valkey"]
+        # A shard whose primary and replica are away has lost what it acknowledged.
+        return ["valkey" if harm.target == "replica" else harm.target]
 
     async def _begin(self, harm: Harm) -> Heal:
         """Harm, and return what heals."""
@@ -152,7 +174,19 @@ class Faults:
         if self._of_cluster:
             return await self._of_cluster.begin(harm)
         url = self.site.everloop.redis_url
+        if harm.how == "set back":
+            return await self._set_back(url)
         return self._harm_server(harm, self.site.everloop.valkey, lambda: redis_answers(url))
+
+    async def _set_back(self, url: str) -> Heal:
+        copy = await RedisCopy.take(url, spared=DURABLE)
+
+        async def bring_back() -> bool:
+            await copy.bring_back()
+            await asyncio.sleep(RENEWED)
+            return False
+
+        return bring_back
 
     def _is_temporal_harmed(self) -> bool:
         return any("temporal" in target and lock.locked() for target, lock in self._locks.items())

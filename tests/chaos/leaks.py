@@ -53,7 +53,7 @@ _LISTS = (
 )
 """Keys of which there is one for all tasks together; it may stay."""
 
-_TASK = r"everloop:task:\{[^}]+\}[^:]*:(head|log|snapshot|transcript:.+|records|outcomes|push|registry)"
+_TASK = r"everloop:task:\{[^}]+\}[^:]*:(head|log|snapshot|transcript:.+|records|outcomes|push|registry|route)"
 _KINDS = {
     "task": re.compile(_TASK),
     "artifact": re.compile(r"everloop:(artifact|artifact-tail|context):.+"),

@@ -5,8 +5,16 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from tests.chaos.caller import Caller, RefusedError
-from tests.chaos.orders import Order
-from tests.chaos.story import Json, Story
+from tests.chaos.orders import FIRST, Order
+from tests.chaos.story import TERMINAL, Json, Story
+
+POSTED = ("posts", "routed")
+"""Kinds that are sent without a stream."""
+
+ANSWERED = ("asks", "doubts", "logs in")
+"""Kinds whose questions the client answers."""
+
+ASKING = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
 
 
 @dataclass
@@ -24,20 +32,23 @@ class Outcome:
     task: Json = field(default_factory=dict[str, object])
     content: bytes = b""
     waits_for: list[str] = field(default_factory=list[str])
+    at_once: str | None = None
+    """What answered in place of a task; None: there is one."""
 
 
 @dataclass
 class Load:
     """Begins orders at a steady rate while the time lasts, and knows how far each of them is.
 
-    `hook`: the address below which half of the tasks notify; "": none does. `cluster`: whether Redis is one.
+    `hook`: the address below which half of the tasks notify; "": none does. `may_be_shown_anew` is as of a
+    `Story`.
     """
 
     seed: int
     caller: Caller
     hook: str
     clock: Callable[[], float]
-    cluster: bool = False
+    may_be_shown_anew: bool = False
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
     _running: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
@@ -55,7 +66,9 @@ class Load:
         while (now := self.clock()) < seconds or number < fewest:
             if self.open < most and number <= now * rate:
                 outcome = Outcome(
-                    Order(self.seed, number), Story(self.clock, may_be_shown_anew=self.cluster), now
+                    Order(self.seed, number),
+                    Story(self.clock, may_be_shown_anew=self.may_be_shown_anew),
+                    now,
                 )
                 self.outcomes.append(outcome)
                 self._spawn(self._work(outcome))
@@ -81,8 +94,10 @@ class Load:
         """Follow one order to its end, and look at what is left of it then."""
         story = outcome.story
         try:
-            await (self._post(outcome) if outcome.order.kind == "posts" else self._stream(outcome))
-            outcome.task = await self.caller.call(story, "GetTask", {"id": story.task_id})
+            await (self._post(outcome) if outcome.order.kind in POSTED else self._stream(outcome))
+            if outcome.at_once is None:
+                agent = outcome.order.agent
+                outcome.task = await self.caller.call(story, "GetTask", {"id": story.task_id}, agent=agent)
             if outcome.order.kind == "files":
                 context = outcome.task["contextId"]
                 outcome.content = await self.caller.download(story, f"/artifacts/{context}/bytes/parts/0")
@@ -92,17 +107,22 @@ class Load:
 
     async def _post(self, outcome: Outcome) -> None:
         """Send a message that waits for the end of its task; a gateway that stops answers before that."""
-        story = outcome.story
+        order, story = outcome.order, outcome.story
         while not story.is_over:
-            answer = await self.caller.call(story, "SendMessage", self._message(outcome.order))
+            answer = await self.caller.call(story, "SendMessage", self._message(order), agent=order.agent)
+            if message := answer.get("message"):
+                outcome.at_once = "".join(part["text"] for part in message["parts"])
+                return
             story.take({"task": answer["task"]}, "")
 
     async def _stream(self, outcome: Outcome) -> None:
         """Follow the stream, and say meanwhile what a client of this kind has to say."""
         order, story = outcome.order, outcome.story
         said: set[str] = set()
+        if order.kind == "recalls":
+            await self._say_first(outcome)
         async for _ in self.caller.follow(story, self._message(order)):
-            if order.kind == "asks" and story.state == "TASK_STATE_INPUT_REQUIRED":
+            if story.state in ASKING and order.kind in ANSWERED:
                 for question in set(story.questions) - said:
                     said.add(question)
                     self._spawn(self._answer(outcome, question))
@@ -112,12 +132,22 @@ class Load:
 
     async def _answer(self, outcome: Outcome, question: str) -> None:
         order, story = outcome.order, outcome.story
-        (first,), _ = order.turns
-        is_first = question.startswith(first.id.partition("c")[0])
+        is_first = question.startswith(order.turns[0][0].id.partition("c")[0])
         reply = order.reply if not is_first else ("yes" if order.approves else "no")
+        reply = {"doubts": "no", "logs in": order.secret}.get(order.kind, reply)
         params: Json = _message(f"answer {question} of {order.name}", reply, story.task_id)
         params["message"]["metadata"] = {"question": question}
         await self._say(story, "SendMessage", params)
+
+    async def _say_first(self, outcome: Outcome) -> None:
+        """Let the first task of a conversation come to its end."""
+        order, state = outcome.order, ""
+        params: Json = _message(f"{FIRST}{order.name}", f"{FIRST}{order.name}")
+        params["message"]["contextId"] = _context(order)
+        while state not in TERMINAL:
+            state = (await self.caller.call(outcome.story, "SendMessage", params))["task"]["status"]["state"]
+        if state != "TASK_STATE_COMPLETED":
+            outcome.story.problems.append(f"the first task of its conversation came to {state}")
 
     async def _cancel(self, outcome: Outcome) -> None:
         await asyncio.sleep(outcome.order.patience)
@@ -133,10 +163,16 @@ class Load:
 
     def _message(self, order: Order) -> Json:
         params: Json = _message(order.name, order.name)
+        if order.kind == "recalls":
+            params["message"]["contextId"] = _context(order)
         configuration: Json = {"returnImmediately": False}
         if self.hook and order.is_pushed:
             configuration["taskPushNotificationConfig"] = {"url": f"{self.hook}/{order.number}"}
         return {**params, "configuration": configuration}
+
+
+def _context(order: Order) -> str:
+    return f"conversation {order.seed} {order.number}"
 
 
 def _message(message_id: str, text: str, task_id: str = "") -> Json:

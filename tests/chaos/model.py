@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
-from tests.chaos.orders import CLERK, REFUSAL, SAID, Call, Order, in_place
+from tests.chaos.orders import CLERK, FIRST, FORGOTTEN, KINDS, REFUSAL, SAID, Call, Order, in_place
 from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, Step, tool_call
 
 Mood = Literal["well", "slow", "overload", "break", "tear"]
@@ -17,10 +18,12 @@ PACE = 0.08
 
 SLOWNESS = 8
 PIECES = 4
-BOOKED = ("deposit", "charge", "charge_if_approved")
-"""Tools that write in the ledger."""
+BOOKED = ("deposit", "charge")
+"""How tools are called that write in the ledger."""
 
 UNKNOWN = "unknown"
+
+_ORDER = re.compile(rf"({CLERK}|{FIRST})?({'|'.join(KINDS)}) \d+")
 
 
 class Model:
@@ -47,6 +50,10 @@ class Model:
         order = Order.parse(self._seed, name)
         if order.kind == "fails":
             return Refusal(400, "invalid_prompt", REFUSAL)
+        if order.kind == "recalls":
+            said = [str(message["content"]) for message in received.conversation]
+            knows = name.startswith(FIRST) or {f"{FIRST}{name}", order.words} <= {*said}
+            return Reply(self._paced(order.words if knows else FORGOTTEN))
         results = {
             str(message["tool_call_id"]): understood(str(message["content"]))
             for message in received.conversation
@@ -83,7 +90,7 @@ class Model:
         return [
             tool_call(
                 call.tool,
-                json.dumps({**call.arguments, **(books if call.tool in BOOKED else {})}),
+                json.dumps({**call.arguments, **(books if call.tool.startswith(BOOKED) else {})}),
                 index=index,
             )
             for index, call in enumerate(calls)
@@ -91,8 +98,9 @@ class Model:
 
 
 def asked_for(received: ReceivedRequest) -> str:
-    """Return what the model was asked first: the name of an order, or what its clerk is to do."""
-    return next(str(message["content"]) for message in received.conversation if message["role"] == "user")
+    """Return what the model is asked: the name of an order, or what its clerk is to do."""
+    said = [str(message["content"]) for message in received.conversation if message["role"] == "user"]
+    return next(each for each in reversed(said) if _ORDER.fullmatch(each))
 
 
 def understood(result: str) -> str:

@@ -21,6 +21,12 @@ Kind = Literal[
     "family",  # a sub-agent with an effect
     "posts",  # sent without a stream, blocking
     "fails",  # a model that refuses
+    "variants",  # a quick tool, retries, a fallback, a value that is kept, calls that run as one
+    "doubts",  # a tool with an effect, and people who say whether it is to run again
+    "logs in",  # a secret, which the client gives
+    "hands over",  # another agent that goes on
+    "recalls",  # the second task of a conversation, which tells of the first
+    "routed",  # a message that is answered at once, or becomes a task
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -28,6 +34,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _DECK: Sequence[Kind] = (
     "books", "books", "books", "books", "talk", "talk", "files", "files", "asks", "asks",
     "cancels", "cancels", "cancels", "family", "family", "posts", "posts", "fails",
+    "variants", "variants", "doubts", "doubts", "logs in", "hands over", "recalls", "recalls", "routed",
+    "routed",
 )
 # fmt: on
 
@@ -35,6 +43,10 @@ PUSHED = 0.5
 """How many of the tasks notify a webhook."""
 
 SAID = "I will see."
+FIRST = "first of "
+"""Begins the first message of a conversation; the order is the second."""
+
+FORGOTTEN = "I do not remember."
 REFUSAL = "this prompt is refused"
 CLERK = "clerk of "
 _WORDS = ("alder", "beech", "cedar", "dogwood", "elm", "fir", "ginkgo", "hazel", "larch", "maple", "oak")
@@ -108,6 +120,21 @@ class Order:
     def approves(self) -> bool:
         return self._chance(f"approves {self.number}").random() < 0.5
 
+    @cached_property
+    def is_at_once(self) -> bool:
+        """Whether a message that is routed is answered without a task."""
+        return self._chance(f"at once {self.number}").random() < 0.5
+
+    @property
+    def agent(self) -> str:
+        """Who gets the message."""
+        return "porter" if self.kind == "routed" else "desk"
+
+    @property
+    def secret(self) -> str:
+        """What the client gives an order that logs in."""
+        return f"secret of {self.name}"
+
     @property
     def reply(self) -> str:
         """What the client says to the question of an order that asks."""
@@ -140,6 +167,11 @@ class Order:
             "asks": [[("charge_if_approved", {})], [("request_input", question)]],
             "family": [[("clerk", {"request": f"{CLERK}{self.name}"})]],
             "posts": [[("deposit", {}), ("charge", {})]],
+            "variants": self._variants(),
+            "doubts": [[("charge_or_ask", {})]],
+            "logs in": [[("log_in", {})]],
+            "hands over": [[("hand_over_to_closer", {"reason": "It is late."})], [("deposit", {})]],
+            "routed": [] if self.is_at_once else [[("create_task", {})], [("deposit", {})]],
             "cancels": self._endless(),
         }
         return in_place(turns.get(self.kind, []))
@@ -147,7 +179,7 @@ class Order:
     @property
     def model_calls(self) -> int:
         """How often the models are asked if nothing goes wrong, that of a sub-agent included."""
-        return len(self.turns) + 1 + (2 if self.kind == "family" else 0)
+        return len(self.turns) + 1 + {"family": 2, "recalls": 1}.get(self.kind, 0)
 
     @property
     def calls(self) -> dict[str, Call]:
@@ -155,7 +187,7 @@ class Order:
 
     def answer(self, results: Mapping[str, str]) -> str:
         """Return what the model says at last, when it has read these results of its calls."""
-        return self.words if self.kind == "talk" else json.dumps(results)
+        return json.dumps(results) if self.turns else self.words
 
     def _bookings(self) -> "list[list[Asked]]":
         chance = self._chance(f"books {self.number}")
@@ -164,6 +196,14 @@ class Order:
         calls: list[Asked] = [(kind, {}) for kind in kinds]
         cut = chance.randrange(1, len(calls))
         return [calls[:cut], calls[cut:]]
+
+    def _variants(self) -> "list[list[Asked]]":
+        chance = self._chance(f"variants {self.number}")
+        kinds = ["deposit_quickly", "deposit_at_last", "deposit_elsewhere", "deposit_and_keep"]
+        together: list[Asked] = [
+            ("deposit_together", {"name": f"together-{self.number}-{place}"}) for place in range(3)
+        ]
+        return [[(kind, {}) for kind in chance.sample(kinds, k=len(kinds))], together]
 
     def _endless(self) -> "list[list[Asked]]":
         first: list[Asked] = [("deposit", {})]

@@ -13,6 +13,7 @@ How = Literal[
     "delay",  # each packet of a connection comes late
     "hold",  # nothing passes, and no connection breaks
     "cut",  # all connections break; new ones work
+    "set back",  # what has come in the time is gone, but for artifacts and conversations
     "fail over",  # SIGKILL, until its replica has taken over; started again after the time
     "move",  # slots go to another primary, key by key
     "move at once",  # the same by CLUSTER MIGRATESLOTS
@@ -84,6 +85,7 @@ _DECK = (
     _Card("freeze", "temporal", 12, 25),
     _Card("kill", "temporal", 12, 25),
     _Card("fill", "valkey", 1, 4),
+    _Card("set back", "valkey", 0.5, 3),
     _Card("away", "blobs", 2, 5),
     _Card("delay", "link", 3, 8),
     _Card("delay", "link", 3, 8),

@@ -1,6 +1,7 @@
 """One run: a deployment, a load, a plan of faults, and a verdict."""
 
 import asyncio
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -19,7 +20,7 @@ from tests.chaos.agents import AGENTS, SEED
 from tests.chaos.caller import Caller
 from tests.chaos.census import FOLDER, take_census
 from tests.chaos.cluster import running_linked_cluster
-from tests.chaos.faults import Faults, Site
+from tests.chaos.faults import RENEWED, Faults, Site
 from tests.chaos.fleet import Fleet, running_fleet
 from tests.chaos.load import Load
 from tests.chaos.model import Model, asked_for
@@ -48,6 +49,10 @@ COMPLAINTS = (
 
 CALL_TIMEOUT = 30.0
 """Seconds after which a client takes a call for lost."""
+
+
+TAKEN = 30.0
+"""Seconds within which a message is taken, whatever is harmed."""
 
 
 GRACE = "5"
@@ -108,18 +113,18 @@ async def _harm(settings: Settings, site: Site, say: Say) -> tuple[Load, Faults]
     chance = Random(f"{settings.seed} clients")  # noqa: S311 -- repeatable on purpose
     async with httpx.AsyncClient(timeout=CALL_TIMEOUT, limits=httpx.Limits(max_connections=None)) as http:
         caller = Caller(http, site.fleet.urls, chance)
-        load = Load(
-            settings.seed, caller, f"http://{LOOPBACK}:{site.hook.port}", clock, cluster=settings.cluster
+        plan = make_plan(
+            settings.seed, settings.seconds, settings.workers, settings.gateways, cluster=settings.cluster
         )
+        loses = settings.cluster or any(harm.how == "set back" for harm in plan)
+        hook = f"http://{LOOPBACK}:{site.hook.port}"
+        load = Load(settings.seed, caller, hook, clock, may_be_shown_anew=loses)
 
         def tell(line: str) -> None:
             ended = len(load.outcomes) - load.open
             say(f"{clock():6.1f} s  {load.open:3} open  {ended:4} ended  {line}")
 
         faults = Faults(site, clock, tell, settings.seconds)
-        plan = make_plan(
-            settings.seed, settings.seconds, settings.workers, settings.gateways, cluster=settings.cluster
-        )
         # Whatever ends this early ends them all first: they would start servers again that are ended then.
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(faults.watch())
@@ -178,7 +183,11 @@ def _judge(report: Report, ledger: Ledger, hook: Webhook, scripted: ScriptedOpen
         told[notification.target].append(notification)
     books = Books.read(ledger)
     for place, outcome in enumerate(report.outcomes):
-        if problems := judge(outcome, books, told[f"/{outcome.order.number}"]):
+        # Whom a task notifies is lost with its beginning, and its client is not told.
+        is_mute = _is_set_back(report, outcome.begun, outcome.begun + TAKEN)
+        heard = None if is_mute else told[f"/{outcome.order.number}"]
+        was_set_back = _is_set_back(report, outcome.begun, outcome.ended or math.inf)
+        if problems := judge(outcome, books, heard, was_set_back=was_set_back):
             report.wrong[place] = problems
     report.problems += strangers(report.outcomes, books)
     report.unknown = sum(map(unknown_outcomes, report.outcomes))
@@ -186,6 +195,12 @@ def _judge(report: Report, ledger: Ledger, hook: Webhook, scripted: ScriptedOpen
     report.begun_again = len(ledger.attempts()) - sum(map(len, books.deposits.values()))
     again = len(hook.taken) - len({each.id for each in hook.taken})
     report.notifications = Counter(taken=len(hook.taken), repeated=again, refused=len(hook.refused))
+
+
+def _is_set_back(report: Report, begun: float, ended: float) -> bool:
+    """Whether Redis lost what was written in some of that time."""
+    losses = [(each.begun, each.ended) for each in report.suffered if each.harm.how == "set back"]
+    return any(since <= ended and begun <= (until or 0) + RENEWED for since, until in losses)
 
 
 def _asked_again(report: Report, scripted: ScriptedOpenAI) -> int:

@@ -21,7 +21,7 @@ class Story:
 
     `journal` are lines with the seconds since the load began. `problems` are events that no client may see.
     `may_be_shown_anew`: whether the whole task may come between the news, since a failover may lose the event
-    that was read last.
+    that was read last. It may be as it was before that event, and its news come again.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -48,6 +48,8 @@ class Story:
 
     def take(self, event: Json, event_id: str) -> None:
         """Take the next event in."""
+        if self.last_id and "task" in event:
+            self._begin_anew()
         if event_id in self._ids and event_id != START:
             self.problems.append(f"the event {event_id} came twice")
         if self.is_over:
@@ -63,9 +65,14 @@ class Story:
             self._ids.add(event_id)
             self.last_id = event_id
 
-    def _take_task(self, task: Json) -> None:
-        if self.last_id and not self.last_id.startswith(START) and not self.may_be_shown_anew:
+    def _begin_anew(self) -> None:
+        if self.may_be_shown_anew:
+            for seen in (self._ids, self.states, self.complete):
+                seen.clear()
+        elif not self.last_id.startswith(START):
             self.problems.append("the whole task came where only news were asked for")
+
+    def _take_task(self, task: Json) -> None:
         self.task_id = task["id"]
         self.note(f"task {task['id']}")
         self.texts = {artifact["artifactId"]: text_of(artifact) for artifact in task.get("artifacts", [])}
@@ -81,7 +88,7 @@ class Story:
             self.states.append(self.state)
         if message:
             self.messages.add(message["messageId"])
-        if self.state == "TASK_STATE_INPUT_REQUIRED":
+        if self.state in {"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED"}:
             self.questions = questions_of(message)
 
     def _take_artifact(self, update: Json) -> None:

@@ -7,23 +7,29 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import cast
 
-from tests.chaos.load import Outcome
+from tests.chaos.load import POSTED, Outcome
 from tests.chaos.model import UNKNOWN
-from tests.chaos.orders import SAID, Call, Order, in_place
+from tests.chaos.orders import SAID, Call, Kind, Order, in_place
 from tests.chaos.story import Json, text_of
 from tests.support.agents.chaos import Ledger
 from tests.support.servers.webhook import Notification
 
-SUBMITTED, WORKING, ASKS, COMPLETED, CANCELED, FAILED = (
+SUBMITTED, WORKING, ASKS, NEEDS_AUTH, COMPLETED, CANCELED, FAILED = (
     f"TASK_STATE_{name}"
-    for name in ("SUBMITTED", "WORKING", "INPUT_REQUIRED", "COMPLETED", "CANCELED", "FAILED")
+    for name in (
+        "SUBMITTED",
+        "WORKING",
+        "INPUT_REQUIRED",
+        "AUTH_REQUIRED",
+        "COMPLETED",
+        "CANCELED",
+        "FAILED",
+    )
 )
 AGENT = "ROLE_AGENT"
 REJECTED = "rejected by the user"
 CAUSE = "(400, invalid_prompt)"
 """What the failure of a task tells whose model refused its prompt."""
-
-CHARGES = ("charge", "charge_if_approved")
 
 
 @dataclass(frozen=True)
@@ -44,22 +50,27 @@ class Books:
         return cls(deposits, charges)
 
 
-def judge(outcome: Outcome, books: Books, told: Sequence[Notification] | None) -> list[str]:
+def judge(
+    outcome: Outcome, books: Books, told: Sequence[Notification] | None, *, was_set_back: bool = False
+) -> list[str]:
     """Return everything that is wrong with one task; empty if it ended right.
 
-    `told`: what its webhook took; None: there are no webhooks.
+    `told`: what its webhook took; None: there are no webhooks. `was_set_back`: whether Redis lost what was
+    written while the task ran, which may be a message of the agent beside its calls.
     """
     if outcome.ended is None:
         return [f"it did not end; its client saw {outcome.story.state or 'nothing'}", *outcome.waits_for]
-    problems = list(outcome.story.problems)
+    problems = [*outcome.story.problems, *_judge_answer_at_once(outcome)]
     if not outcome.task:
         return problems
     problems += _judge_state(outcome)
     problems += _judge_answer(outcome, books)
+    if not was_set_back:
+        problems += _judge_history(outcome)
     problems += _judge_effects(outcome, books)
     if outcome.order.kind == "files":
         problems += _judge_files(outcome)
-    if outcome.order.kind != "posts":
+    if outcome.order.kind not in POSTED:
         problems += _judge_stream(outcome)
     if told is not None and outcome.order.is_pushed:
         problems += _judge_pushes(outcome, told)
@@ -79,17 +90,26 @@ def strangers(outcomes: Sequence[Outcome], books: Books) -> list[str]:
 
 def expected_paths(order: Order) -> list[list[str]]:
     """Return the states that a task may go through once it is taken up, or before; all end alike."""
-    match order.kind:
-        case "asks":
-            return [[WORKING, ASKS, WORKING, ASKS, WORKING, COMPLETED]]
-        case "cancels" if order.ending == "parked":
-            return [[WORKING, CANCELED], [CANCELED], [WORKING, ASKS, CANCELED]]
-        case "cancels":
-            return [[WORKING, CANCELED], [CANCELED]]
-        case "fails":
-            return [[WORKING, FAILED]]
-        case _:
-            return [[WORKING, COMPLETED]]
+    if order.kind == "cancels":
+        asked = [[WORKING, ASKS, CANCELED]] if order.ending == "parked" else []
+        return [[WORKING, CANCELED], [CANCELED], *asked]
+    return _PATHS.get(order.kind, [[WORKING, COMPLETED]])
+
+
+_PATHS: Mapping[Kind, list[list[str]]] = {
+    "asks": [[WORKING, ASKS, WORKING, ASKS, WORKING, COMPLETED]],
+    "logs in": [[WORKING, NEEDS_AUTH, WORKING, COMPLETED]],
+    "doubts": [[WORKING, COMPLETED], [WORKING, ASKS, WORKING, COMPLETED]],
+    "fails": [[WORKING, FAILED]],
+}
+
+
+def _judge_answer_at_once(outcome: Outcome) -> Iterator[str]:
+    order, said = outcome.order, outcome.at_once
+    if (said is not None) != (order.kind == "routed" and order.is_at_once):
+        yield f"it was answered {'by a task' if said is None else 'at once'}"
+    if said not in {None, order.words}:
+        yield f"its answer at once is wrong: {said!r}"
 
 
 def _judge_state(outcome: Outcome) -> Iterator[str]:
@@ -103,7 +123,7 @@ def _judge_state(outcome: Outcome) -> Iterator[str]:
 
 
 def _judge_answer(outcome: Outcome, books: Books) -> Iterator[str]:
-    """Check the answer, which has to fit the effects, and the history."""
+    """Check the answer, which has to fit the effects."""
     order, task = outcome.order, outcome.task
     if expected_paths(order)[0][-1] != COMPLETED:
         return
@@ -114,6 +134,12 @@ def _judge_answer(outcome: Outcome, books: Books) -> Iterator[str]:
     for call in order.calls.values():
         if problem := _problem_of_result(outcome, call, results[call.id], books):
             yield f"{call.id} ({call.tool}) came to {results[call.id]!r}, {problem}"
+
+
+def _judge_history(outcome: Outcome) -> Iterator[str]:
+    order, task = outcome.order, outcome.task
+    if expected_paths(order)[0][-1] != COMPLETED:
+        return
     said = [text for message in task["history"] if message["role"] == AGENT if (text := _text(message))]
     if said.count(SAID) != len(order.turns):
         yield f"its history is wrong: {said}"
@@ -121,22 +147,29 @@ def _judge_answer(outcome: Outcome, books: Books) -> Iterator[str]:
 
 def _problem_of_result(outcome: Outcome, call: Call, result: str, books: Books) -> str:
     order, owner = outcome.order, _owner(outcome, call)
-    match call.tool:
-        case "deposit" | "clerk":
-            return "" if list(books.deposits.get(owner, ())) == [result] else "which the ledger does not know"
-        case "charge_if_approved" if not order.approves:
-            return "" if result.startswith(REJECTED) else "although it was rejected"
-        case "charge" | "charge_if_approved":
-            known = books.charges.get(owner, ())
-            # A worker that is frozen for longer than a tool may take leaves it open what came of the call.
-            is_open = result in {UNKNOWN, f"{call.tool} did not finish within 30 s"}
-            return "" if is_open or list(known) == [result] else f"the ledger has {known}"
-        case "request_input":
-            return "" if result == order.reply else f"expected {order.reply!r}"
-        case "write_lines":
-            return "" if result == "lines" else "expected 'lines'"
-        case _:
-            return "" if result == f"{len(order.content)} bytes" else "which is another size"
+    if call.tool.startswith(("deposit", "clerk")):
+        return "" if list(books.deposits.get(owner, ())) == [result] else "which the ledger does not know"
+    if call.tool == "charge_if_approved" and not order.approves:
+        return "" if result.startswith(REJECTED) else "although it was rejected"
+    if call.tool.startswith("charge"):
+        known = books.charges.get(owner, ())
+        # A worker that is frozen for longer than a tool may take leaves it open what came of the call.
+        is_open = result in {UNKNOWN, f"{call.tool} did not finish within 30 s"}
+        return "" if is_open or list(known) == [result] else f"the ledger has {known}"
+    expected = expected_results(order)[call.tool]
+    return "" if result == expected else f"expected {expected!r}"
+
+
+def expected_results(order: Order) -> dict[str, str]:
+    """Return what calls come to that have no effect in the ledger, by tool."""
+    return {
+        "request_input": order.reply,
+        "log_in": f"{len(order.secret)} characters",
+        "write_lines": "lines",
+        "write_bytes": f"{len(order.content)} bytes",
+        "create_task": "The task is created. Now do the work.",
+        "hand_over_to_closer": "The agent 'closer' goes on from here.",
+    }
 
 
 def _judge_effects(outcome: Outcome, books: Books) -> Iterator[str]:
@@ -201,11 +234,13 @@ def _taken_up(states: Iterable[str]) -> list[str]:
 def _effects(outcome: Outcome) -> Iterator[tuple[Call, str]]:
     """Yield the calls of an order that may have an effect, with the name that it has in the ledger."""
     for call in outcome.order.calls.values():
-        if call.tool in {"deposit", "clerk", *CHARGES}:
+        if call.tool.startswith(("deposit", "clerk", "charge")):
             yield call, _owner(outcome, call)
 
 
 def _owner(outcome: Outcome, call: Call) -> str:
+    if name := call.arguments.get("name"):
+        return str(name)
     if call.tool != "clerk":
         return f"{outcome.story.task_id}/{call.id}"
     ((theirs,),) = in_place([[("deposit", {})]])

@@ -3,12 +3,14 @@
 import asyncio
 import os
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 from uuid import uuid4
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
+from everloop.agents.limits import Retries
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 
@@ -56,6 +58,14 @@ class Ledger:
         """Note that a deposit begins."""
         _append(self._attempts, owner)
 
+    def is_first(self, name: str) -> bool:
+        """Whether nobody has asked for this name before."""
+        try:
+            (self._deposits / f".first-{name.replace('/', '_')}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
     def deposits(self) -> list[tuple[str, str]]:
         """Return who deposited, with the receipt, once for each key."""
         files = (path for path in self._deposits.iterdir() if not path.name.startswith("."))
@@ -91,6 +101,11 @@ def _owner(context: ToolContext) -> str:
 @tool(idempotent=True)
 async def deposit(ledger: Folder, context: ToolContext) -> str:
     """Take a deposit, once for each call."""
+    return await run_deposit(ledger, context)
+
+
+async def run_deposit(ledger: str, context: ToolContext) -> str:
+    """Work, take a deposit, and work again."""
     books = Ledger(Path(ledger))
     books.begin(_owner(context))
     await asyncio.sleep(WORK)
@@ -99,9 +114,64 @@ async def deposit(ledger: Folder, context: ToolContext) -> str:
     return receipt
 
 
+@tool(idempotent=True, quick=True)
+async def deposit_quickly(ledger: Folder, context: ToolContext) -> str:
+    """Take a deposit inside the workflow."""
+    books = Ledger(Path(ledger))
+    books.begin(_owner(context))
+    return books.deposit(context.idempotency_key, _owner(context))
+
+
+@tool(idempotent=True, retries=Retries(attempts=9, delay=timedelta(seconds=0.2)))
+async def deposit_at_last(ledger: Folder, context: ToolContext) -> str:
+    """Fail at first, then take a deposit."""
+    if Ledger(Path(ledger)).is_first(_owner(context)):
+        raise ConnectionError("the bank is away")
+    return await run_deposit(ledger, context)
+
+
+@tool(fallback="deposit")
+async def deposit_elsewhere(ledger: Folder) -> str:
+    """Fail, so that another tool takes the deposit."""
+    raise ConnectionError(f"the bank of {ledger} has closed")
+
+
+@tool(idempotent=True)
+async def deposit_and_keep(ledger: Folder, context: ToolContext) -> str:
+    """Take a deposit, and keep its receipt for the attempts to come."""
+    if isinstance(context.kept, str):
+        return context.kept
+    receipt = await run_deposit(ledger, context)
+    await context.keep(receipt)
+    await asyncio.sleep(WORK)
+    return receipt
+
+
+class Share(BaseModel):
+    """One deposit of several."""
+
+    ledger: Folder
+    name: str
+
+
+@tool(idempotent=True, batch=True)
+async def deposit_together(shares: list[Share]) -> list[str]:
+    """Take several deposits at once, each under its name."""
+    for share in shares:
+        Ledger(Path(share.ledger)).begin(share.name)
+    await asyncio.sleep(WORK)
+    return [Ledger(Path(share.ledger)).deposit(share.name, share.name) for share in shares]
+
+
 @tool
 async def charge(ledger: Folder, context: ToolContext) -> str:
     """Charge, each time it runs."""
+    return await run_charge(ledger, context)
+
+
+@tool(unknown_outcome="ask")
+async def charge_or_ask(ledger: Folder, context: ToolContext) -> str:
+    """Charge, each time it runs; where nobody knows whether it has, people are asked."""
     return await run_charge(ledger, context)
 
 

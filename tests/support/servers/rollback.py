@@ -1,48 +1,52 @@
 """A Redis that is set back to what it was some time ago, as after a failover to a replica that lagged."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Self, cast
 
-from redis.asyncio import Redis
 from redis.client import NEVER_DECODE
 
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 
-_Key = tuple[str, bytes, int]
-"""A name, what it holds, and milliseconds that it lives (0: for ever)."""
+_DUMP = """
+local dumped = {}
+for _, name in ipairs(redis.call('KEYS', ARGV[1])) do
+  dumped[#dumped + 1] = {name, redis.call('DUMP', name), math.max(0, redis.call('PTTL', name))}
+end
+return dumped
+"""
 
 
 @dataclass(frozen=True)
 class RedisCopy:
-    """All that one server held, or what of it had names of a pattern."""
+    """What one server held at a moment under names of a pattern, but for those that begin so (`spared`)."""
 
     url: str
     pattern: str
-    keys: tuple[_Key, ...]
+    spared: tuple[str, ...]
+    keys: tuple[tuple[str, bytes, int], ...]
+    """Name, what it holds, and milliseconds that it lives (0: for ever)."""
 
     @classmethod
-    async def take(cls, url: str, pattern: str = "*") -> Self:
+    async def take(cls, url: str, pattern: str = "*", spared: Sequence[str] = ()) -> Self:
         """Copy what is there now."""
+        spared = ("everloop:reader:", *spared)
         async with connect_redis(url, NO_CIPHER) as redis:
-            names = cast("list[str]", await redis.keys(pattern))
-            return cls(url, pattern, tuple([key for name in names if (key := await _dumped(redis, name))]))
+            run = cast("Callable[..., Awaitable[list[tuple[bytes, bytes, int]]]]", redis.execute_command)
+            dumped = await run("EVAL", _DUMP, 0, pattern, **{NEVER_DECODE: True})
+        keys = ((name.decode(), content, life) for name, content, life in dumped)
+        return cls(url, pattern, spared, tuple(key for key in keys if not key[0].startswith(spared)))
 
     async def bring_back(self) -> None:
-        """Put it back in one step; what has come since is gone, but for who reads."""
+        """Put it back in one step, and break all connections: what has come since is gone."""
         async with connect_redis(self.url, NO_CIPHER) as redis:
             names = cast("list[str]", await redis.keys(self.pattern))
-            gone = [name for name in names if ":reader:" not in name]
+            gone = [name for name in names if not name.startswith(self.spared)]
             async with redis.pipeline(transaction=True) as pipeline:
                 if gone:
                     pipeline.delete(*gone)
                 for name, content, life in self.keys:
                     pipeline.restore(name, life, content, replace=True)
+                pipeline.execute_command("CLIENT", "KILL", "TYPE", "NORMAL", "SKIPME", "yes")
                 await pipeline.execute()
-
-
-async def _dumped(redis: Redis, name: str) -> _Key | None:
-    dump = cast("Callable[..., Awaitable[bytes | None]]", redis.execute_command)
-    content = await dump("DUMP", name, **{NEVER_DECODE: True})
-    return None if content is None or ":reader:" in name else (name, content, max(0, await redis.pttl(name)))

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.chaos.load import Outcome
-from tests.chaos.orders import KINDS, SAID, Kind, Order
+from tests.chaos.orders import FORGOTTEN, KINDS, SAID, Kind, Order
 from tests.chaos.plan import _CLUSTER_DECK, _DECK, _Card, make_plan
 from tests.chaos.story import Json, Story
-from tests.chaos.verdict import Books, expected_paths, judge, strangers
+from tests.chaos.verdict import Books, expected_paths, expected_results, judge, strangers
 from tests.support.servers.webhook import Notification
 
 SEED, TASK, RECEIPT = 7, "task", "receipt"
@@ -31,26 +32,23 @@ def test_a_plan_follows_from_the_seed(deck: Sequence[_Card], *, cluster: bool) -
 def _order(kind: Kind) -> Order:
     """Return an order of a kind that notifies a webhook and, where people are asked, gets a yes."""
     orders = (Order(SEED, number) for number in range(1000))
-    return next(each for each in orders if each.kind == kind and each.is_pushed and each.approves)
+    fits = (each for each in orders if each.is_pushed and each.approves and not each.is_at_once)
+    return next(each for each in fits if each.kind == kind)
 
 
 def _results(order: Order) -> dict[str, str]:
-    said = {
-        "request_input": order.reply,
-        "write_lines": "lines",
-        "write_bytes": f"{len(order.content)} bytes",
-    }
+    said = expected_results(order)
     return {call.id: said.get(call.tool, RECEIPT) for call in order.calls.values()}
 
 
 def _books(order: Order) -> Books:
-    deposits = [call for call in order.calls.values() if call.tool == "deposit"]
+    deposits = [call for call in order.calls.values() if call.tool.startswith("deposit")]
     charges = [call for call in order.calls.values() if call.tool.startswith("charge")]
     family = {
         f"{TASK}/{call.key}/r00001c01": [RECEIPT] for call in order.calls.values() if call.tool == "clerk"
     }
     return Books(
-        {f"{TASK}/{call.id}": [RECEIPT] for call in deposits} | family,
+        {str(call.arguments.get("name", f"{TASK}/{call.id}")): [RECEIPT] for call in deposits} | family,
         {f"{TASK}/{call.id}": [RECEIPT] for call in charges},
     )
 
@@ -105,6 +103,31 @@ def test_a_task_that_ends_right_is_right(kind: Kind) -> None:
     assert strangers([outcome], books) == []
 
 
+def test_a_redis_that_was_set_back_may_lose_what_the_agent_said() -> None:
+    """Beside its calls, and in the history alone."""
+    outcome = _right("books")
+    outcome.task["history"] = []
+    books = _books(outcome.order)
+
+    assert "its history is wrong" in "\n".join(judge(outcome, books, None))
+    assert judge(outcome, books, None, was_set_back=True) == []
+
+
+@pytest.mark.parametrize("may_be_shown_anew", [True, False])
+def test_a_client_may_be_shown_the_task_again_after_a_loss(*, may_be_shown_anew: bool) -> None:
+    """As it was before its last news, which come again then."""
+    outcome = _right("asks")
+    outcome.story = Story(clock=lambda: 0, may_be_shown_anew=may_be_shown_anew)
+    *events, end = enumerate(_events(outcome.order), 1)
+    again = (2, {"task": {"id": TASK, "status": {"state": "TASK_STATE_WORKING"}}})
+    for number, event in (*events, again, *events[2:], end):
+        outcome.story.take(event, str(number))
+    problems = judge(outcome, _books(outcome.order), None)
+
+    assert may_be_shown_anew is not any("only news were asked for" in each for each in problems)
+    assert may_be_shown_anew is (problems == [])
+
+
 def _lose_end(outcome: Outcome) -> None:
     outcome.ended, outcome.waits_for = None, ["waits for a model"]
 
@@ -151,6 +174,14 @@ def _go_on(outcome: Outcome) -> None:
     outcome.story.states += ["TASK_STATE_WORKING", "TASK_STATE_CANCELED"]
 
 
+def _forget(outcome: Outcome) -> None:
+    outcome.task["artifacts"] = [_artifact("response", FORGOTTEN)]
+
+
+def _answer_at_once(outcome: Outcome) -> None:
+    outcome.at_once = outcome.order.words
+
+
 WRONG: dict[str, tuple[Kind, Callable[[Outcome], None], str]] = {
     "no end": ("talk", _lose_end, "did not end"),
     "what an open task waits for": ("talk", _lose_end, "waits for a model"),
@@ -169,6 +200,10 @@ WRONG: dict[str, tuple[Kind, Callable[[Outcome], None], str]] = {
     "a receipt of nothing": ("posts", _answer({"r00001c02": "other"}), "the ledger has"),
     "another sub-agent's": ("family", _answer({"r00001c01": "other"}), "the ledger does not know"),
     "another reply": ("asks", _answer({"r00003c01": "other"}), "expected"),
+    "another secret": ("logs in", _answer({"r00001c01": "other"}), "expected"),
+    "another receipt of a batch": ("variants", _answer({"r00006c01": "other"}), "the ledger does not know"),
+    "nothing remembered": ("recalls", _forget, "its answer is wrong"),
+    "no task": ("routed", _answer_at_once, "it was answered at once"),
 }
 
 
@@ -181,7 +216,22 @@ def test_what_is_wrong_is_found(kind: Kind, spoil: Callable[[Outcome], Any], fou
     assert found in "\n".join(judge(outcome, _books(outcome.order), _told(outcome.order)))
 
 
-@pytest.mark.parametrize("kind", ["books", "posts", "asks", "family"])
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [(None, ["it was answered by a task"]), ("other", ["its answer at once is wrong: 'other'"])],
+)
+def test_an_order_that_is_answered_at_once_has_no_task(said: str | None, found: list[str]) -> None:
+    """Its answer is the message."""
+    order = next(
+        each for number in range(1000) if (each := Order(SEED, number)).agent == "porter" and each.is_at_once
+    )
+    right = Outcome(order, Story(clock=lambda: 0), begun=0, ended=1, at_once=order.words)
+
+    assert judge(right, Books({}, {}), []) == []
+    assert judge(replace(right, at_once=said), Books({}, {}), []) == found
+
+
+@pytest.mark.parametrize("kind", ["books", "posts", "asks", "family", "variants", "doubts", "hands over"])
 def test_an_effect_that_happens_twice_is_found(kind: Kind) -> None:
     """Whatever the answer says; and so is an effect that nobody has asked for."""
     outcome = _right(kind)
