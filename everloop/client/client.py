@@ -22,7 +22,7 @@ from everloop.client.extension.operators import OperatorCalls
 from everloop.client.extension.past import PastCalls
 from everloop.client.extension.schedules import ScheduleCalls
 from everloop.client.extension.stored import StoredCalls
-from everloop.client.fold import TaskFold, result_of
+from everloop.client.fold import Task, result_of
 from everloop.client.follow import HISTORY, Following
 from everloop.client.http import Credentials, Token, http_client, origin_of
 
@@ -159,10 +159,10 @@ class Client(
             async with asyncio.timeout(timeout), aclosing(following.events()) as events:
                 async for event in events:
                     if isinstance(event, Done) or (detach and event.task_id):
-                        result = event.result if isinstance(event, Done) else following.fold.result()
+                        result = event.result if isinstance(event, Done) else following.result()
                         break
         except TimeoutError:
-            known = following.fold.result()
+            known = following.result()
             raise WaitTimeoutError(
                 f"task {known.id} is {known.state} after {timeout} s, and goes on; follow it with watch()",
                 known,
@@ -265,8 +265,8 @@ class Client(
             NotFoundError: there is no such task.
             ClientError: the server rejects it, or could not be reached for too long.
         """
-        fold = TaskFold(is_everloop=await self._connection.is_everloop(), is_partial=bool(after))
-        following = Following(self._connection, fold, reconnect=self._reconnect, task_id=task_id, after=after)
+        task = Task(id=task_id, is_everloop=await self._connection.is_everloop())
+        following = Following(self._connection, task, reconnect=self._reconnect, after=after)
         async with aclosing(following.events()) as events:
             async for event in events:
                 yield event
@@ -320,9 +320,9 @@ class Client(
         about = {**(metadata or {}), **({QUESTION: question_id} if question_id else {})}
         message = message_of(parts, about, **ids)
         awaited = message.message_id if message.task_id else ""
-        fold = TaskFold(is_everloop=await self._connection.is_everloop(), awaited=awaited)
+        task = Task(awaited=awaited, is_everloop=await self._connection.is_everloop())
         request = pb.SendMessageRequest(message=message)
-        return Following(self._connection, fold, reconnect=self._reconnect, request=request)
+        return Following(self._connection, task, reconnect=self._reconnect, request=request)
 
 
 def _state(state: TaskState | str | None) -> pb.TaskState | None:

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from a2a.types import a2a_pb2 as pb
 
+from everloop.client.changes import changes, ended_calls
 from everloop.client.connection import Connection, Responses
+from everloop.client.content import plain_struct
 from everloop.client.errors import (
     BusyError,
     ClientError,
@@ -17,8 +19,8 @@ from everloop.client.errors import (
     UnreachableError,
     UnsupportedError,
 )
-from everloop.client.events import Done, Event, Reconnecting, Result
-from everloop.client.fold import TaskFold, result_of
+from everloop.client.events import ArtifactChanged, Done, Event, Reconnecting, Result, TaskState
+from everloop.client.fold import Task, add_steps, fold, result_of, state_of, steps_of
 
 HISTORY = 20
 """Messages requested with a task: a server that is not an Everloop may send its answer as one."""
@@ -66,22 +68,25 @@ class Following:
     `after` is the event after which it resumes. `reconnect`: seconds of reconnection attempts.
     """
 
-    def __init__(  # noqa: PLR0913 -- the followed task, and options
+    def __init__(
         self,
         connection: Connection,
-        fold: TaskFold,
+        task: Task,
         *,
         reconnect: float,
         request: pb.SendMessageRequest | None = None,
-        task_id: str = "",
         after: str = "",
     ) -> None:
-        self.fold = fold
+        self.task = task
         self._connection = connection
         self._backoff = Backoff(reconnect)
         self._request = request
-        self._task_id = task_id
         self._after = after
+        self._is_partial = bool(after)
+        self._is_whole = not after
+        self._events = list[Event | None]()
+        self._changed = dict[str, int]()
+        """Index of each artifact's last change among the events: it includes the earlier ones."""
         self._is_polling = False
         self._has_subscribed = False
         self._goes_on = False
@@ -104,23 +109,32 @@ class Following:
                 problem = error
             if not (self._is_over() or await self._has_to_poll(problem)):
                 waiting = await self._wait_after(problem)
-                yield self.fold.note(replace(waiting, task_id=self._known_id))
+                yield self._noted(waiting)
                 await asyncio.sleep(waiting.delay)
-        yield Done(task_id=self.fold.task_id, event_id=self._after, result=await self._result())
+        yield Done(task_id=self.task.id, event_id=self._after, result=await self._result())
 
-    @property
-    def _known_id(self) -> str:
-        return self.fold.task_id or self._task_id
+    def result(self) -> Result:
+        """Return the current state of the task."""
+        return self.task.result(tuple(filter(None, self._events)))
 
     @property
     def _is_sending(self) -> bool:
         """Whether the arrival of the message is still unconfirmed."""
-        return self._request is not None and not self.fold.task_id
+        return self._request is not None and not self.task.id
 
     def _is_over(self) -> bool:
-        state = self.fold.state
-        waits = self._request is not None and state.is_waiting and self.fold.is_taken_in
-        return state.is_terminal or waits or self._turn_has_ended
+        waits = self._request is not None and self.task.is_waiting
+        return self.task.state.is_terminal or waits or self._turn_has_ended
+
+    def _noted(self, event: Event, event_id: str = "") -> Event:
+        """Record an event."""
+        event = replace(event, task_id=event.task_id or self.task.id, event_id=event_id)
+        if isinstance(event, ArtifactChanged):
+            if (place := self._changed.get(event.artifact.id)) is not None:
+                self._events[place] = None
+            self._changed[event.artifact.id] = len(self._events)
+        self._events.append(event)
+        return event
 
     async def _has_to_poll(self, problem: ClientError) -> bool:
         """Whether to poll from now on: the task has ended meanwhile, or the server has no subscriptions."""
@@ -163,26 +177,31 @@ class Following:
                 self._after = event_id
                 for each in held:
                     missed = await self._missed(each.task) if each.HasField("task") else []
-                    for event in [*missed, *self.fold.apply(each, event_id)]:
-                        yield event
+                    before, self.task = self.task, fold(self.task, each)
+                    for event in [*missed, *changes(before, each, self.task, is_partial=self._is_partial)]:
+                        yield self._noted(event, event_id)
                 held.clear()
                 if self._is_over():
                     return
         # The stream of a message ends with its turn.
-        self._turn_has_ended = is_turn and self.fold.state.is_waiting
+        self._turn_has_ended = is_turn and self.task.state.is_waiting
 
     async def _missed(self, snapshot: pb.Task) -> list[Event]:
-        """Return the calls that ended before a snapshot, and are not in it."""
-        if not self.fold.lacks_calls(snapshot):
+        """Return the calls that ended before a snapshot, and are not in it, as those in streams."""
+        is_new = state_of(snapshot.status.state) is TaskState.SUBMITTED
+        if is_new or steps_of(plain_struct(snapshot.metadata)) is not None:
             return []
-        self.fold.is_whole = False
-        if self._is_polling or not await self._connection.is_everloop():
+        self._is_whole = False
+        if self._is_polling or not self.task.is_everloop:
             return []
         try:
             task = await self._connection.get_task(snapshot.id, HISTORY)
         except ClientError:
             return []  # the result is read at the end
-        return self.fold.catch_up(task, self._after)
+        before, metadata = self.task, plain_struct(task.metadata)
+        self.task = replace(add_steps(before, metadata), id=task.id)
+        self._is_whole = not self._is_partial and steps_of(metadata) is not None
+        return list(ended_calls(before, self.task))
 
     async def _source(self) -> Responses:
         if self._is_polling:
@@ -190,21 +209,21 @@ class Following:
         if self._request is not None and self._is_sending:
             return await self._connection.send(self._request)
         self._has_subscribed = True
-        return await self._connection.subscribe(self._known_id, self._after)
+        return await self._connection.subscribe(self.task.id, self._after)
 
     async def _polled(self) -> Responses:
         """Poll the task, with growing delays."""
         delay = _FIRST_DELAY
         while True:
-            task = await self._connection.get_task(self._known_id, HISTORY)
+            task = await self._connection.get_task(self.task.id, HISTORY)
             yield pb.StreamResponse(task=task), self._after
             await asyncio.sleep(delay)
             delay = min(_LONGEST_DELAY, delay * 1.5)
 
     async def _result(self) -> Result:
         """Return the task, completed by a read of missing parts."""
-        known = self.fold.result()
-        if self.fold.is_whole or self.fold.is_direct or not await self._connection.is_everloop():
+        known = self.result()
+        if self._is_whole or not (known.id and self.task.is_everloop):
             return known
         try:
             task = await self._connection.get_task(known.id, HISTORY)
