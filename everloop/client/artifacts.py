@@ -9,16 +9,16 @@ from uuid import uuid4
 
 from a2a.types import a2a_pb2 as pb
 
-from everloop.client.connection import Connection
 from everloop.client.content import Artifact, Part
 from everloop.client.errors import InvalidError, NotFoundError
 from everloop.client.fold import result_of
+from everloop.client.server import Server
 
 
 class ArtifactCalls:
     """The part of `Client` for artifacts."""
 
-    _connection: Connection
+    _connection: Server
 
     async def artifacts(self, context_id: str = "", *, task_id: str = "") -> list[Artifact]:
         """Return the artifacts of a conversation or of a task, oldest first, as far as A2A lists them.

@@ -12,7 +12,6 @@ from a2a.types import AgentCard
 from a2a.types import a2a_pb2 as pb
 
 from everloop.client.artifacts import ArtifactCalls
-from everloop.client.connection import Connection, addresses
 from everloop.client.content import QUESTION, Content, Files, Json, Part, data_part, message_of, parts_of
 from everloop.client.errors import InvalidError
 from everloop.client.events import Done, Event, Result, TaskState, WaitTimeoutError
@@ -23,8 +22,9 @@ from everloop.client.extension.past import PastCalls
 from everloop.client.extension.schedules import ScheduleCalls
 from everloop.client.extension.stored import StoredCalls
 from everloop.client.fold import Task, result_of
-from everloop.client.follow import HISTORY, Following
+from everloop.client.follow import HISTORY, Backoff, Following
 from everloop.client.http import Credentials, Token, http_client, origin_of
+from everloop.client.server import Server, addresses
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Client(
         card_urls = addresses(url, agent)
         credentials = Credentials(origin_of(url), api_key=api_key, token=token, hosts=hosts)
         http = http_client(credentials, cert=cert, ca=ca, headers=headers or {}, timeout=timeout)
-        self._connection = Connection(card_urls, http, credentials)
+        self._connection = Server(card_urls, http, credentials)
         self._reconnect = reconnect
 
     async def __aenter__(self) -> Self:
@@ -153,7 +153,7 @@ class Client(
             ClientError: the server rejects it, or could not be reached for too long.
         """
         ids = {"context_id": context_id, "task_id": task_id, "message_id": message_id}
-        following = await self._following(await parts_of(content, files, data), metadata, question_id, ids)
+        following = self._following(await parts_of(content, files, data), metadata, question_id, ids)
         result: Result | None = None
         try:
             async with asyncio.timeout(timeout), aclosing(following.events()) as events:
@@ -189,7 +189,7 @@ class Client(
             ClientError: the server rejects it, or could not be reached for too long.
         """
         ids = {"context_id": context_id, "task_id": task_id, "message_id": message_id}
-        following = await self._following(await parts_of(content, files, data), metadata, question_id, ids)
+        following = self._following(await parts_of(content, files, data), metadata, question_id, ids)
         async with aclosing(following.events()) as events:
             async for event in events:
                 yield event
@@ -265,8 +265,7 @@ class Client(
             NotFoundError: there is no such task.
             ClientError: the server rejects it, or could not be reached for too long.
         """
-        task = Task(id=task_id, is_everloop=await self._connection.is_everloop())
-        following = Following(self._connection, task, reconnect=self._reconnect, after=after)
+        following = Following(self._connection, Task(id=task_id), Backoff(self._reconnect), after=after)
         async with aclosing(following.events()) as events:
             async for event in events:
                 yield event
@@ -309,7 +308,7 @@ class Client(
         task = await self._connection.cancel_task(task_id)
         return result_of(task, is_everloop=await self._connection.is_everloop())
 
-    async def _following(
+    def _following(
         self,
         parts: Sequence[Part],
         metadata: Mapping[str, Json] | None,
@@ -320,9 +319,8 @@ class Client(
         about = {**(metadata or {}), **({QUESTION: question_id} if question_id else {})}
         message = message_of(parts, about, **ids)
         awaited = message.message_id if message.task_id else ""
-        task = Task(awaited=awaited, is_everloop=await self._connection.is_everloop())
         request = pb.SendMessageRequest(message=message)
-        return Following(self._connection, task, reconnect=self._reconnect, request=request)
+        return Following(self._connection, Task(awaited=awaited), Backoff(self._reconnect), request=request)
 
 
 def _state(state: TaskState | str | None) -> pb.TaskState | None:

@@ -1,147 +1,109 @@
-"""Connection to an agent: its card, A2A's calls, and streams with event ids."""
+"""A2A's calls to one agent, by the transports of the SDK, and streams with the ids of their events."""
 
-import asyncio
-import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, suppress
-from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import aclosing, contextmanager
 
-import httpx
-from a2a.client.card_resolver import parse_agent_card
 from a2a.client.client import ClientCallContext
 from a2a.client.transports.base import ClientTransport
-from a2a.client.transports.rest import RestTransport
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.constants import TransportProtocol
-from google.protobuf.json_format import ParseError
-from pydantic import JsonValue
 
-from everloop.client.content import plain_struct
-from everloop.client.errors import (
-    CERTIFICATE_REQUIRED,
-    MAY_DEMAND_CERTIFICATE,
-    ExtensionMissingError,
-    InvalidError,
-    NotFoundError,
-    ServerError,
-    UnreachableError,
-    answer_error,
-    check_success,
-    translate_errors,
-)
+from everloop.client.errors import translate_errors
 from everloop.client.fold import EVENTS_EXTENSION
-from everloop.client.http import Credentials, origin_of
-from everloop.client.transport import EVENT_ID, IdentifyingTransport
-
-HTTP_EXTENSION = "https://everloop.dev/extensions/http/v1"
-"""The HTTP extension of Everloop, beside A2A. `base` in its parameters is its address."""
-
-CARD_PATH = ".well-known/agent-card.json"
-
-PAGE = 50
-"""Items per page of a list."""
+from everloop.client.transport import EVENT_ID
 
 UNSTREAMED = 600.0
 """Seconds for the response of a server without streams, which may take as long as the task."""
 
-_BINDINGS = (TransportProtocol.JSONRPC.value, TransportProtocol.HTTP_JSON.value)
-
-Query = Mapping[str, str | int]
-"""Parameters of an address; empty ones are left out."""
+PAGE = 50
+"""Items per page of a list."""
 
 Responses = AsyncGenerator[tuple[pb.StreamResponse, str]]
 """Responses of a stream, each with the id of its event."""
 
 
-class Connection:
-    """Connection to one agent. Errors are `ClientError`s. The card is read once, when it is needed."""
+class Connection(ABC):
+    """Connection to one agent. Errors are `ClientError`s."""
 
-    def __init__(self, card_urls: Sequence[str], http: httpx.AsyncClient, credentials: Credentials) -> None:
-        self.card_url = card_urls[0]
-        self.http = http
-        self._card_urls = card_urls
-        self._base = _directory(self.card_url)
-        self._agent_id = ""
-        self._credentials = credentials
-        self._reading = asyncio.Lock()
-        self._card: pb.AgentCard | None = None
+    def __init__(self, place: str, *, timeout: float | None = None, unstreamed: float = UNSTREAMED) -> None:
+        self._place = place
+        """The address of the server in errors."""
+        self._timeout = timeout
+        """Seconds for an immediate response; None for that of the HTTP client."""
+        self._unstreamed = unstreamed
         self._transport: ClientTransport | None = None
-        self._tenant = ""
-        self._public_base = ""
 
+    @abstractmethod
     async def card(self) -> pb.AgentCard:
         """Return the card of the agent."""
-        async with self._reading:
-            if self._card is None:
-                self._card = await self._read_card()
-        return self._card
 
-    async def agent_id(self) -> str:
-        """Return the id of the agent; empty for the gateway's default one, and for that of another server."""
-        await self.card()
-        return self._agent_id
+    @abstractmethod
+    async def _connect(self) -> ClientTransport:
+        """Return a new transport of the agent."""
 
-    async def is_everloop(self) -> bool:
-        """Whether the agent has the events extension."""
-        return _is_everloop(await self.card())
+    async def transport(self) -> ClientTransport:
+        """Return the transport of the agent."""
+        if self._transport is None:
+            self._transport = await self._connect()
+        return self._transport
 
     async def streams(self) -> bool:
         """Whether the agent offers streams."""
         return (await self.card()).capabilities.streaming
 
-    async def transport(self) -> ClientTransport:
-        """Return the transport of the agent."""
-        if self._transport is None:
-            self._transport = self._connect(await self.card())
-        return self._transport
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self.http.aclose()
-
-    # Calls of A2A.
+    async def is_everloop(self) -> bool:
+        """Whether the agent has the events extension."""
+        return is_everloop(await self.card())
 
     async def send(self, request: pb.SendMessageRequest) -> Responses:
-        """Send a message; return the stream of responses, each with the id of its event."""
+        """Send a message; yield the responses, each with the id of its event."""
         transport, headers = await self.transport(), {"Idempotency-Key": request.message.message_id}
-        request.tenant = self._tenant
-        if not await self.streams():
-            return self._answered(transport, request, self._context(UNSTREAMED, headers))
-        context = self._context(None, headers)
-        return self._identified(transport.send_message_streaming(request, context=context), context)
+        if await self.streams():
+            context = self._context(None, headers)
+            stream = transport.send_message_streaming(request, context=context)
+            async with aclosing(self._identified(stream, context)) as responses:
+                async for response in responses:
+                    yield response
+            return
+        request.configuration.return_immediately = True
+        with self._translated():
+            answer = await transport.send_message(request, context=self._context(self._unstreamed, headers))
+        if answer.HasField("task"):
+            yield pb.StreamResponse(task=answer.task), ""
+        else:
+            yield pb.StreamResponse(message=answer.message), ""
 
     async def subscribe(self, task_id: str, after: str) -> Responses:
-        """Return the stream of a task, after an event if the server still has it."""
+        """Yield the responses of a task's stream, after an event if the server still has it."""
         transport = await self.transport()
         context = self._context(None, {"Last-Event-ID": after} if after else {})
-        request = pb.SubscribeToTaskRequest(id=task_id, tenant=self._tenant)
-        return self._identified(transport.subscribe(request, context=context), context)
+        stream = transport.subscribe(pb.SubscribeToTaskRequest(id=task_id), context=context)
+        async with aclosing(self._identified(stream, context)) as responses:
+            async for response in responses:
+                yield response
 
     async def get_task(self, task_id: str, history_length: int) -> pb.Task:
         """Return the current state of a task."""
         transport = await self.transport()
-        request = pb.GetTaskRequest(id=task_id, history_length=history_length, tenant=self._tenant)
-        with translate_errors(self._base):
-            return await transport.get_task(request, context=self._context())
+        request = pb.GetTaskRequest(id=task_id, history_length=history_length)
+        with self._translated():
+            return await transport.get_task(request, context=self._context(self._timeout))
 
     async def cancel_task(self, task_id: str) -> pb.Task:
         """Cancel a task, and return it."""
-        transport = await self.transport()
-        request = pb.CancelTaskRequest(id=task_id, tenant=self._tenant)
-        with translate_errors(self._base):
-            return await transport.cancel_task(request, context=self._context())
+        transport, request = await self.transport(), pb.CancelTaskRequest(id=task_id)
+        with self._translated():
+            return await transport.cancel_task(request, context=self._context(self._timeout))
 
     async def list_tasks(
         self, request: pb.ListTasksRequest, limit: int | None = None
     ) -> AsyncGenerator[pb.Task]:
         """Yield tasks, the newest first, `limit` at most; pages are read as needed."""
         left, transport = limit, await self.transport()
-        request.tenant = self._tenant
         while left is None or left > 0:
             request.page_size = PAGE if left is None else min(PAGE, left)
-            with translate_errors(self._base):
-                page = await transport.list_tasks(request, context=self._context())
+            with self._translated():
+                page = await transport.list_tasks(request, context=self._context(self._timeout))
             for task in page.tasks[:left]:
                 yield task
             left = None if left is None else left - len(page.tasks)
@@ -149,230 +111,24 @@ class Connection:
             if not page.next_page_token:
                 return
 
-    def _context(
-        self, timeout: float | None = None, headers: Mapping[str, str] | None = None
-    ) -> ClientCallContext:
+    def _context(self, timeout: float | None, headers: Mapping[str, str] | None = None) -> ClientCallContext:
         return ClientCallContext(timeout=timeout, service_parameters=dict(headers or {}))
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        """Translate errors of a call into `ClientError`s."""
+        with translate_errors(self._place):
+            yield
 
     async def _identified(
         self, stream: AsyncGenerator[pb.StreamResponse], context: ClientCallContext
     ) -> Responses:
         async with aclosing(stream) as responses:
-            with translate_errors(self._base):
+            with self._translated():
                 async for response in responses:
                     yield response, context.state.get(EVENT_ID, "")
 
-    async def _answered(
-        self, transport: ClientTransport, request: pb.SendMessageRequest, context: ClientCallContext
-    ) -> Responses:
-        """Yield the response of a server without streams."""
-        request.configuration.return_immediately = True
-        with translate_errors(self._base):
-            answer = await transport.send_message(request, context=context)
-        if answer.HasField("task"):
-            yield pb.StreamResponse(task=answer.task), ""
-        else:
-            yield pb.StreamResponse(message=answer.message), ""
 
-    # Addresses beside A2A.
-
-    async def extension(self, path: str) -> str:
-        """Return an address of the HTTP extension.
-
-        Raises:
-            ExtensionMissingError: the server does not have it.
-        """
-        for each in (await self.card()).capabilities.extensions:
-            if each.uri == HTTP_EXTENSION:
-                await self.transport()  # the gateway's own address comes from its card
-                base = str(plain_struct(each.params).get("base") or "")
-                return self.reachable(f"{origin_of(self._public_base)}{base.rstrip('/')}{path}")
-        raise self._missing(HTTP_EXTENSION)
-
-    async def own(self, path: str) -> str:
-        """Return an address that Everloops have outside of the extension.
-
-        Raises:
-            ExtensionMissingError: the server is not an Everloop.
-        """
-        if not await self.is_everloop():
-            raise self._missing(path)
-        return f"{self._base}{path}"
-
-    def _missing(self, what: str) -> ExtensionMissingError:
-        return ExtensionMissingError(
-            f"the server at {self._base} does not offer {what}, which this call takes: it is no Everloop, as "
-            "its card tells, or an older one. What A2A itself has works: send, stream, watch, answer, "
-            "cancel, task, tasks, artifacts"
-        )
-
-    def reachable(self, url: str) -> str:
-        """Return a URL of the gateway in the form that is reachable from here."""
-        if self._public_base and url.startswith(self._public_base):
-            return f"{self._base}/{url.removeprefix(self._public_base).lstrip('/')}"
-        return url
-
-    def is_own(self, url: str) -> bool:
-        """Whether an address is at the server that was asked, or at one that may have its credentials."""
-        return self._credentials.trusts(self.reachable(url))
-
-    async def ask(
-        self, method: str, url: str, body: JsonValue = None, *, query: Query | None = None, key: str = ""
-    ) -> Any:  # noqa: ANN401 -- JSON
-        """Return the JSON response of an address. Requests with the same `key` count once."""
-        given = {name: value for name, value in (query or {}).items() if value != ""}
-        with translate_errors(self._base):
-            headers = {"Idempotency-Key": key} if key else {}
-            try:
-                request = self.http.build_request(method, url, params=given, json=body, headers=headers)
-            except (TypeError, ValueError) as error:
-                raise InvalidError(f"what was given cannot be sent as JSON: {error}") from None
-            response = await self.http.send(request)
-            await check_success(response)
-            try:
-                return response.json() if response.content else {}
-            except ValueError:
-                raise ServerError(f"what {url} answers is no JSON") from None
-
-    async def download(self, url: str) -> AsyncGenerator[bytes]:
-        """Yield the content behind a URL. A redirection gets no credentials."""
-        with translate_errors(url):
-            async with self.http.stream("GET", url) as response:
-                target = response.headers["location"] if response.has_redirect_location else ""
-                if not target:
-                    await check_success(response)
-                    async for piece in response.aiter_bytes():
-                        yield piece
-                    return
-            async with self.http.stream("GET", target, auth=None) as response:
-                await check_success(response)
-                async for piece in response.aiter_bytes():
-                    yield piece
-
-    # The card, and its addresses.
-
-    async def _read_card(self) -> pb.AgentCard:
-        for card_url in self._card_urls[:-1]:
-            with suppress(NotFoundError):
-                return await self._fetch_card(card_url)
-        return await self._fetch_card(self._card_urls[-1])
-
-    def _place(self, card: pb.AgentCard) -> None:
-        """Find the address of a card's gateway, and the gateway's name for itself.
-
-        An address that ends in `/agents/…` is that of an agent, or of a gateway. The card decides.
-        """
-        here = self._base = _directory(self.card_url)
-        url = next((each.url for each in card.supported_interfaces if self._is_spoken(each)), "")
-        if not (_is_everloop(card) and url):
-            return
-        public, of_agent = _split(url.rstrip("/"), _extension_base(card))
-        origin, path = origin_of(here), urlsplit(public).path
-        found = _OF_AGENT.fullmatch(here.removeprefix(f"{origin}{path}"))
-        if found or of_agent:  # else it is at another path than in its card: behind a proxy, or a tunnel
-            self._base = f"{origin}{path}" if found else here.removesuffix(of_agent)
-        self._public_base = f"{public}/"
-        self._agent_id = unquote((of_agent or (found[0] if found else "")).removeprefix("/agents/"))
-
-    async def _fetch_card(self, card_url: str) -> pb.AgentCard:
-        self.card_url = card_url
-        with translate_errors(self.card_url):
-            try:
-                response = await self.http.get(self.card_url)
-            except (httpx.ReadError, httpx.RemoteProtocolError):
-                if not self.card_url.startswith("https:"):
-                    raise
-                text = f"the server at {self.card_url} ended the connection before it answered"
-                raise UnreachableError(text, advice=MAY_DEMAND_CERTIFICATE) from None
-            if not response.is_success:
-                error = answer_error(response)
-                if error.reason != CERTIFICATE_REQUIRED:
-                    error.problem = f"there is no agent at {self.card_url}: {error.problem}"
-                raise error
-            try:
-                card = parse_agent_card(response.json())
-            except (ValueError, ParseError):
-                raise InvalidError(f"what {self.card_url} answers is no agent card") from None
-        for scheme in card.security_schemes.values():
-            key = scheme.api_key_security_scheme
-            if key.location == "header" and key.name:
-                self._credentials.header = key.name
-        self._place(card)
-        return card
-
-    def _connect(self, card: pb.AgentCard) -> ClientTransport:
-        offered = [one for one in card.supported_interfaces if self._is_spoken(one)]
-        if not offered:
-            raise InvalidError(
-                f"the agent at {self.card_url} offers neither JSON-RPC nor REST of A2A 1.0, and this "
-                "client speaks nothing else"
-            )
-        is_ours = _is_everloop(card)
-        # A gateway is called at its reachable address, whatever its own name.
-        trusted = [
-            one for one in offered if is_ours or not self._credentials or self._credentials.trusts(one.url)
-        ]
-        if not trusted:
-            host = urlsplit(offered[0].url).hostname
-            raise InvalidError(
-                f"the card at {self.card_url} names the address {offered[0].url}, of another server, and the "
-                f"credentials are not for that; if they are, say so: hosts=[{host!r}]"
-            )
-        chosen = min(trusted, key=lambda one: _BINDINGS.index(one.protocol_binding))
-        self._tenant = chosen.tenant
-        slash = "/" if chosen.url.endswith("/") else ""
-        url = f"{_directory(self.card_url)}{slash}" if is_ours else chosen.url
-        kind = IdentifyingTransport if chosen.protocol_binding == _BINDINGS[0] else RestTransport
-        return kind(self.http, card, url, is_shared_httpx=True)
-
-    def _is_spoken(self, interface: pb.AgentInterface) -> bool:
-        return interface.protocol_binding in _BINDINGS and interface.protocol_version.startswith("1")
-
-
-_OF_AGENT = re.compile(r"(/agents/[^/]+)?")
-
-
-def _directory(card_url: str) -> str:
-    return card_url.partition("/.well-known/")[0].rstrip("/")
-
-
-def _extension_base(card: pb.AgentCard) -> str:
-    extensions = (each for each in card.capabilities.extensions if each.uri == HTTP_EXTENSION)
-    return next((str(plain_struct(each.params).get("base") or "") for each in extensions), "")
-
-
-def _split(url: str, extension_base: str) -> tuple[str, str]:
-    """Return the gateway's own URL, and the rest of the address of one of its agents."""
-    base, slash, agent = url.rpartition("/agents/")
-    is_of_gateway = f"{extension_base}/".startswith(f"{urlsplit(url).path}/")
-    return (url, "") if is_of_gateway or not slash else (base, f"{slash}{agent}")
-
-
-def addresses(url: str, agent: str | None) -> Sequence[str]:
-    """Return the addresses to search for the card of an agent, in this order.
-
-    `url` is that of a gateway, an agent or a card; `agent` is the id of one of the gateway's agents.
-
-    Raises:
-        InvalidError: it is malformed, or is one of a card although an id is given.
-    """
-    if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
-        raise InvalidError(
-            f"{url!r} is no address of a gateway or a card; give one such as http://127.0.0.1:8080"
-        )
-    base = url.rstrip("/")
-    if url.endswith(".json"):
-        if agent:
-            raise InvalidError(
-                f"{url!r} is the address of a card; leave agent={agent!r} out, or give the gateway's"
-            )
-        return [url]
-    if not agent:
-        return [f"{base}/{CARD_PATH}"]
-    path = f"/agents/{quote(agent, safe='')}/{CARD_PATH}"
-    gateway, slash, other = base.rpartition("/agents/")
-    return [f"{base}{path}", *([f"{gateway}{path}"] if slash and "/" not in other else [])]
-
-
-def _is_everloop(card: pb.AgentCard) -> bool:
+def is_everloop(card: pb.AgentCard) -> bool:
+    """Whether an agent has the events extension."""
     return any(each.uri == EVENTS_EXTENSION for each in card.capabilities.extensions)

@@ -1,6 +1,7 @@
 """Following of a task to its end, across lost connections."""
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -30,10 +31,11 @@ _LONGEST_DELAY = 5.0
 
 
 class Backoff:
-    """Backoff of reconnections, for `seconds` after the loss of the connection."""
+    """Backoff of reconnections, for `seconds` after the loss of the connection, and not beyond `end`."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, end: float = math.inf) -> None:
         self._seconds = seconds
+        self._end = end
         self._since: float | None = None
         self._attempts = 0
 
@@ -52,7 +54,7 @@ class Backoff:
         delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2**self._attempts) * random.uniform(0.5, 1)  # noqa: S311 -- jitter
         if isinstance(problem, BusyError):
             delay = max(delay, problem.retry_after)
-        if now + delay - self._since > self._seconds:
+        if now + delay > min(self._since + self._seconds, self._end):
             raise problem
         self._attempts += 1
         return Reconnecting(attempt=self._attempts, delay=delay, reason=str(problem))
@@ -63,23 +65,23 @@ class _EndedError(UnreachableError):
 
 
 class Following:
-    """One task, followed from a message on (`request`) to the end of its turn, or as `task_id` to its end.
+    """One task, followed from a message on (`request`) to the end of its turn, or by its id to its end.
 
-    `after` is the event after which it resumes. `reconnect`: seconds of reconnection attempts.
+    `after` is the event after which it resumes.
     """
 
     def __init__(
         self,
         connection: Connection,
         task: Task,
+        backoff: Backoff,
         *,
-        reconnect: float,
         request: pb.SendMessageRequest | None = None,
         after: str = "",
     ) -> None:
         self.task = task
         self._connection = connection
-        self._backoff = Backoff(reconnect)
+        self._backoff = backoff
         self._request = request
         self._after = after
         self._is_partial = bool(after)
@@ -89,7 +91,8 @@ class Following:
         """Index of each artifact's last change among the events: it includes the earlier ones."""
         self._is_polling = False
         self._has_subscribed = False
-        self._goes_on = False
+        self._has_received = False
+        self._may_have_arrived = False
         self._turn_has_ended = False
 
     async def events(self) -> AsyncGenerator[Event]:
@@ -98,7 +101,6 @@ class Following:
         Raises:
             ClientError: the server rejects it, or could not be reached for too long.
         """
-        self._is_polling = self._request is None and not await self._connection.streams()
         while not self._is_over():
             problem: ClientError = _EndedError("the stream has ended before the task has")
             try:
@@ -108,7 +110,9 @@ class Following:
             except ClientError as error:
                 problem = error
             if not (self._is_over() or await self._has_to_poll(problem)):
-                waiting = await self._wait_after(problem)
+                if not await self._may_retry(problem):
+                    raise problem
+                waiting = self._backoff.next(problem)
                 yield self._noted(waiting)
                 await asyncio.sleep(waiting.delay)
         yield Done(task_id=self.task.id, event_id=self._after, result=await self._result())
@@ -120,11 +124,16 @@ class Following:
     @property
     def _is_sending(self) -> bool:
         """Whether the arrival of the message is still unconfirmed."""
-        return self._request is not None and not self.task.id
+        return self._request is not None and not self._has_received
 
     def _is_over(self) -> bool:
         waits = self._request is not None and self.task.is_waiting
         return self.task.state.is_terminal or waits or self._turn_has_ended
+
+    async def _received(self) -> None:
+        """Take note of a response."""
+        self._has_received = True
+        self._backoff.restore()
 
     def _noted(self, event: Event, event_id: str = "") -> Event:
         """Record an event."""
@@ -142,35 +151,31 @@ class Following:
             return False
         if isinstance(problem, _EndedError):
             # A subscription that a server has ended would end again.
-            ends = self._has_subscribed and not await self._connection.is_everloop()
+            ends = self._has_subscribed and not self.task.is_everloop
             self._is_polling = ends or not await self._connection.streams()
         else:
             self._is_polling = isinstance(problem, UnsupportedError | NotFoundError)
         return self._is_polling
 
-    async def _wait_after(self, problem: ClientError) -> Reconnecting:
-        """Return the delay of the next attempt.
+    async def _may_retry(self, problem: ClientError) -> bool:
+        """Whether a next attempt makes sense, and sends no message twice.
 
         There is one after a received event, or if a message may have arrived at an Everloop, which
         deduplicates it. Other servers may not.
-
-        Raises:
-            ClientError: the problem, without a next attempt.
         """
-        is_lasting = not isinstance(problem, UnreachableError | BusyError | ServerError)
-        if not self._goes_on and self._is_sending and isinstance(problem, UnreachableError):
-            self._goes_on = not problem.is_unsent and await self._connection.is_everloop()
-        if is_lasting or not self._goes_on:
-            raise problem
-        return self._backoff.next(problem)
+        if self._is_sending and isinstance(problem, UnreachableError) and not problem.is_unsent:
+            self._may_have_arrived = await self._connection.is_everloop()
+        is_passing = isinstance(problem, UnreachableError | BusyError | ServerError)
+        return is_passing and (self._has_received or self._may_have_arrived)
 
     async def _connected(self) -> AsyncGenerator[Event]:
         """Yield the new events until the connection or the turn ends."""
         is_turn, held = self._is_sending, list[pb.StreamResponse]()
-        async with aclosing(await self._source()) as source:
+        self.task = replace(self.task, is_everloop=await self._connection.is_everloop())
+        self._is_polling |= self._request is None and not await self._connection.streams()
+        async with aclosing(self._source()) as source:
             async for response, event_id in source:
-                self._goes_on = True
-                self._backoff.restore()
+                await self._received()
                 held.append(response)
                 if self._after and not event_id:
                     continue  # the next one has the id of both: cut in between, both come again
@@ -203,13 +208,13 @@ class Following:
         self._is_whole = not self._is_partial and steps_of(metadata) is not None
         return list(ended_calls(before, self.task))
 
-    async def _source(self) -> Responses:
+    def _source(self) -> Responses:
         if self._is_polling:
             return self._polled()
         if self._request is not None and self._is_sending:
-            return await self._connection.send(self._request)
+            return self._connection.send(self._request)
         self._has_subscribed = True
-        return await self._connection.subscribe(self.task.id, self._after)
+        return self._connection.subscribe(self.task.id, self._after)
 
     async def _polled(self) -> Responses:
         """Poll the task, with growing delays."""

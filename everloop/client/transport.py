@@ -1,14 +1,23 @@
-"""Streams of JSON-RPC with event ids, which the SDK's own transport drops."""
+"""The SDK's transports, and one of ours: streams of JSON-RPC with event ids, which that of the SDK drops."""
 
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from uuid import uuid4
 
+import grpc
 import httpx
 from a2a.client.client import ClientCallContext
+from a2a.client.transports.base import ClientTransport
+from a2a.client.transports.grpc import GrpcTransport
 from a2a.client.transports.jsonrpc import JsonRpcTransport
+from a2a.client.transports.rest import RestTransport
+from a2a.client.transports.tenant_decorator import TenantTransportDecorator
+from a2a.compat.v0_3.grpc_transport import CompatGrpcTransport
+from a2a.compat.v0_3.jsonrpc_transport import CompatJsonRpcTransport
+from a2a.compat.v0_3.rest_transport import CompatRestTransport
 from a2a.types import a2a_pb2 as pb
+from a2a.utils.constants import TransportProtocol
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
 from everloop.client.errors import ServerError, UnreachableError, check_success, rpc_error
@@ -21,6 +30,26 @@ SILENCE = 60.0
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to make a connection."""
+
+
+def make_transport(
+    interface: pb.AgentInterface,
+    card: pb.AgentCard,
+    url: str,
+    http: httpx.AsyncClient,
+    channel: grpc.aio.Channel | None = None,
+) -> ClientTransport:
+    """Return the transport for an interface of a card, of A2A 1.x or 0.3; gRPC needs a `channel`."""
+    is_legacy = interface.protocol_version.startswith("0.")
+    if channel:
+        made = CompatGrpcTransport(channel, card) if is_legacy else GrpcTransport(channel, card)
+    elif interface.protocol_binding == TransportProtocol.JSONRPC:
+        kind = CompatJsonRpcTransport if is_legacy else IdentifyingTransport
+        made = kind(http, card, url, is_shared_httpx=True)
+    else:
+        kind = CompatRestTransport if is_legacy else RestTransport
+        made = kind(http, card, url, is_shared_httpx=True)
+    return TenantTransportDecorator(made, interface.tenant) if interface.tenant else made
 
 
 class IdentifyingTransport(JsonRpcTransport):

@@ -7,8 +7,9 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 
-from everloop.client.connection import PAGE, Connection, Query
+from everloop.client.connection import PAGE
 from everloop.client.errors import ExtensionMissingError, NotFoundError, ServerError
+from everloop.client.server import Query, Server
 
 
 class Answer(BaseModel):
@@ -23,7 +24,7 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 class ExtensionCalls:
     """Base of the parts of `Client`. Methods that need an Everloop raise ExtensionMissingError elsewhere."""
 
-    _connection: Connection
+    _connection: Server
 
     async def _asked(
         self, method: str, path: str, body: JsonValue = None, *, query: Query | None = None, key: str = ""

@@ -32,8 +32,8 @@ from everloop.client import (
     ToolCallStarted,
     UnreachableError,
     WaitTimeoutError,
-    connection,
     fold,
+    server,
 )
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION, HTTP_EXTENSION
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
@@ -389,7 +389,7 @@ async def test_an_agent_is_named_by_its_id_or_by_an_address(
 def test_the_client_calls_things_what_the_server_does() -> None:
     """The client imports nothing of the server, so its words are compared."""
     assert fold.EVENTS_EXTENSION == EVENTS_EXTENSION
-    assert connection.HTTP_EXTENSION == HTTP_EXTENSION
+    assert server.HTTP_EXTENSION == HTTP_EXTENSION
     assert fold.RESPONSE == RESPONSE_ARTIFACT
     assert {*ServersState} | {"unspecified"} == {*TaskState}
 

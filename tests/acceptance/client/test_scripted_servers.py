@@ -34,8 +34,8 @@ from everloop.client import (
     UnreachableError,
     UnsupportedError,
 )
-from everloop.client.connection import HTTP_EXTENSION
 from everloop.client.fold import EVENTS_EXTENSION
+from everloop.client.server import HTTP_EXTENSION
 from everloop.local.servers import LOOPBACK
 from tests.support.servers.scripted_openai import QuietServer
 
