@@ -114,7 +114,8 @@ class Part:
     @property
     def continues(self) -> bool:
         """Whether it is plain text, which continues the text before it."""
-        return self.text is not None and not (self.media_type or self.filename or self.metadata)
+        is_plain = self.media_type.partition(";")[0].strip().lower() in {"", "text/plain"}
+        return self.text is not None and is_plain and not (self.filename or self.metadata)
 
 
 Content = str | Part

@@ -18,11 +18,16 @@ import re
 import ssl
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import cast
 
+import grpc
 import httpx
-from a2a.client.errors import A2AClientError, A2AClientTimeoutError
+from a2a.client.errors import A2AClientError
 from a2a.utils.errors import A2A_ERROR_REASONS, JSON_RPC_ERROR_CODE_MAP, A2AError
+from google.protobuf.json_format import ParseError
+from pydantic import ValidationError
 
 _LONGEST = 1_000
 """Maximum characters of a server's error text."""
@@ -127,8 +132,8 @@ _NOT_NOW = frozenset({408, 425, 429, 503})
 _GATEWAYS = frozenset({502, 504})
 """Statuses of proxies, whose server may have received the request."""
 
+_UNREADABLE = (httpx.TooManyRedirects, httpx.DecodingError)
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_TOO_LATE = "{} takes too long to answer; look at what the server there prints or logs, and at the network"
 _NGINX = re.compile(r"<title>400 (No required SSL certificate was sent|The SSL certificate error)<")
 """Response of nginx to a missing or invalid client certificate."""
 
@@ -141,8 +146,19 @@ TRUST_CERTIFICATE = "if it is the right one, give ca= with the certificates to t
 NO_HEADER = "no header can have this value; look for line breaks and odd letters in the key or token"
 IS_IT_RUNNING = "is the gateway running, and is this its address?"
 
-_WAIT = 1.0
-"""Seconds to wait for a busy server without Retry-After."""
+_WAIT, _LONGEST_WAIT = 1.0, 600.0
+"""Seconds to wait for a busy server: without Retry-After, and at most."""
+
+
+_ERRORS = (
+    A2AError,
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    ssl.SSLError,
+    grpc.aio.AioRpcError,
+    ParseError,
+    ValidationError,
+)
 
 
 @contextmanager
@@ -150,7 +166,7 @@ def translate_errors(url: str) -> Generator[None]:
     """Translate errors of the SDK or HTTP for requests to `url` into `ClientError`s."""
     try:
         yield
-    except (A2AError, httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
+    except _ERRORS as error:
         raise client_error(error, url) from None
 
 
@@ -165,12 +181,12 @@ def client_error(error: Exception, url: str) -> ClientError:
             return answer_error(cause.response)
         case httpx.InvalidURL() | httpx.UnsupportedProtocol():
             return InvalidError(f"{url!r} is no address; give one such as http://127.0.0.1:8080")
-        case httpx.RequestError() | ssl.SSLError():
+        case httpx.RequestError() | ssl.SSLError() if not isinstance(cause, _UNREADABLE):
             return _lost(cause, url)
-        case _ if isinstance(error, A2AClientTimeoutError):
-            return UnreachableError(_TOO_LATE.format(url))
+        case grpc.aio.AioRpcError():
+            return _grpc_error(cause, url)
         case _:
-            return ServerError(f"what {url} answers is no A2A: {excerpt(str(error))}")
+            return unreadable(f"what {url} answers", error)
 
 
 def answer_error(response: httpx.Response) -> ClientError:
@@ -212,6 +228,12 @@ def rpc_error(error: Mapping[str, object]) -> ClientError:
     return _REASONS.get(reason, ServerError)(message, reason=reason)
 
 
+def unreadable(what: str, error: Exception) -> ServerError:
+    """Return the error for an answer that is not A2A, with the wrong field if the SDK names it."""
+    problem = _problem_of(error)
+    return ServerError(f"{what} is no A2A ({problem})" if problem else f"{what} is no A2A")
+
+
 def excerpt(text: str) -> str:
     """Return the text on one line, truncated for an error."""
     line = " ".join(text.split())
@@ -251,8 +273,53 @@ def _lost(error: httpx.RequestError | ssl.SSLError, url: str) -> ClientError:
         text = f"nobody answers at {url} ({said})"
         return UnreachableError(text, advice=advice, is_unsent=True, cause=said)
     if isinstance(error, httpx.TimeoutException):
-        return UnreachableError(_TOO_LATE.format(url))
+        advice = "look at what the server there prints or logs, and at the network"
+        return UnreachableError(f"{url} takes too long to answer", advice=advice)
     return UnreachableError(f"the connection to {url} was lost")
+
+
+def _grpc_error(error: grpc.aio.AioRpcError, url: str) -> ClientError:
+    code, text = error.code(), excerpt(f"{error.code().name}: {error.details() or ''}")
+    match code:
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return UnauthenticatedError(text)
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return ForbiddenError(text)
+        case (
+            grpc.StatusCode.UNAVAILABLE
+            | grpc.StatusCode.DEADLINE_EXCEEDED
+            | grpc.StatusCode.RESOURCE_EXHAUSTED
+            | grpc.StatusCode.ABORTED
+        ):
+            return UnreachableError(f"{url} cannot be reached ({code.name})", cause=text)
+        case grpc.StatusCode.NOT_FOUND:
+            return NotFoundError(text, reason="TASK_NOT_FOUND")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return UnsupportedError(text)
+        case _:
+            return InvalidError(text)
+
+
+_IN_FIELD = re.compile(r"Failed to parse (\w+) field: ")
+_AT_FIELD = re.compile(r" at \w+\.([\w.\[\]]+?)\.*$")
+"""References to fields in protobuf's errors: from the outermost on, usually with a path behind."""
+
+
+def _problem_of(error: Exception) -> str:
+    match error:
+        case ParseError():
+            text = excerpt(str(error).partition("\n")[0])
+            at = _AT_FIELD.search(text)
+            field = at[1] if at else ".".join(_IN_FIELD.findall(text))
+            problem = _AT_FIELD.sub("", _IN_FIELD.sub("", text)).rstrip(".")
+            return f"{field}: {problem}" if field else problem
+        case ValidationError():
+            first = error.errors(include_url=False, include_input=False)[0]
+            return excerpt(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        case A2AClientError():
+            return excerpt(str(error))
+        case _:
+            return ""
 
 
 def _body(response: httpx.Response) -> Mapping[str, object]:
@@ -286,5 +353,12 @@ def _reason(body: Mapping[str, object]) -> str:
 
 
 def _retry_after(response: httpx.Response) -> float:
+    """Return the seconds to wait: of the header, which is a number or a date (RFC 9110 §10.2.3)."""
     after = response.headers.get("retry-after", "")
-    return float(after) if after.isdecimal() else _WAIT
+    if after.isdecimal():
+        return min(float(after), _LONGEST_WAIT)
+    try:
+        seconds = (parsedate_to_datetime(after) - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError):
+        return _WAIT
+    return max(0, min(seconds, _LONGEST_WAIT))

@@ -62,8 +62,9 @@ class Task:
         for part in message.parts:
             data = plain(part.data) if part.HasField("data") else None
             described = data.get("questions") if isinstance(data, dict) else None
-            if isinstance(described, list) and described:
-                return tuple(_question(each, at, self.id) for each in described if isinstance(each, dict))
+            listed = described if isinstance(described, list) else []
+            if found := [each for each in listed if isinstance(each, dict)]:
+                return tuple(_question(each, at, self.id) for each in found)
         kind = "auth" if self.state is TaskState.AUTH_REQUIRED else "clarification"
         return (Question(kind=kind, text=text_of(message.parts), at=at, task_id=self.id),)
 
@@ -152,7 +153,7 @@ def steps_of(metadata: Mapping[str, JsonValue]) -> list[dict[str, Any]] | None:
 
 def _message(task: Task, message: pb.Message) -> Task:
     metadata = plain_struct(message.metadata)
-    answer = Artifact(id=RESPONSE, parts=joined(map(Part.of, message.parts)), is_complete=True)
+    answer = Artifact(id=RESPONSE, parts=tuple(map(Part.of, message.parts)), is_complete=True)
     return replace(
         task,
         context_id=message.context_id,

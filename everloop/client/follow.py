@@ -131,9 +131,7 @@ class Following:
         return self.task.state.is_terminal or waits or self._turn_has_ended
 
     async def _received(self) -> None:
-        """Take note of a response."""
-        self._has_received = True
-        self._backoff.restore()
+        """Take note of an update of the task."""
 
     def _noted(self, event: Event, event_id: str = "") -> Event:
         """Record an event."""
@@ -175,7 +173,8 @@ class Following:
         self._is_polling |= self._request is None and not await self._connection.streams()
         async with aclosing(self._source()) as source:
             async for response, event_id in source:
-                await self._received()
+                self._has_received = True
+                self._backoff.restore()
                 held.append(response)
                 if self._after and not event_id:
                     continue  # the next one has the id of both: cut in between, both come again
@@ -183,6 +182,7 @@ class Following:
                 for each in held:
                     missed = await self._missed(each.task) if each.HasField("task") else []
                     before, self.task = self.task, fold(self.task, each)
+                    await self._received()
                     for event in [*missed, *changes(before, each, self.task, is_partial=self._is_partial)]:
                         yield self._noted(event, event_id)
                 held.clear()

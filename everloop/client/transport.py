@@ -20,7 +20,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import TransportProtocol
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
-from everloop.client.errors import ServerError, UnreachableError, check_success, rpc_error
+from everloop.client.errors import ServerError, UnreachableError, check_success, rpc_error, unreadable
 
 EVENT_ID = "event_id"
 """Key in the state of a call: the id of the last yielded event; empty if it has none."""
@@ -93,7 +93,9 @@ def _response(data: bytes) -> pb.StreamResponse:
         if isinstance(answer.get("error"), dict):
             raise rpc_error(answer["error"])
         return ParseDict(answer["result"], pb.StreamResponse(), ignore_unknown_fields=True)
-    except (ValueError, AttributeError, KeyError, ParseError):
+    except ParseError as error:
+        raise unreadable("what the server streams", error) from None
+    except (ValueError, AttributeError, KeyError):
         begins = data[:100].decode(errors="replace")
         raise ServerError(f"what the server streams is no A2A: {begins!r}") from None
 

@@ -1,15 +1,15 @@
 """One call of a peer's tool."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
 from a2a.types import a2a_pb2 as pb
 from temporalio import activity
 
-from everloop.agents.peer.answers import answer_of, file_parts, import_artifacts, message_answer, reason_of
-from everloop.agents.peer.connection import Connection, connected
+from everloop.agents.peer.answers import answer_of, file_parts, import_artifacts, reason_of
+from everloop.agents.peer.connection import PeerConnection, connected
 from everloop.agents.peer.definition import Peer
 from everloop.agents.peer.errors import (
     PeerAwayError,
@@ -17,22 +17,15 @@ from everloop.agents.peer.errors import (
     PeerError,
     PeerRefusedError,
     PeerTaskError,
+    peer_error,
 )
-from everloop.agents.peer.task import (
-    ASKING,
-    CANCEL_TIME,
-    Kept,
-    PeerTask,
-    answer_parts,
-    answers_for,
-    fingerprint,
-    id_of,
-    meaning,
-    question_of,
-    read_kept,
-)
+from everloop.agents.peer.questions import Hide, answer_parts, fingerprint, meaning, question_of
+from everloop.agents.peer.task import CANCEL_TIME, Kept, PeerTask, answers_for, id_of, read_kept
 from everloop.agents.questions import AuthRequired
 from everloop.agents.tool_context import ToolContext
+from everloop.client.errors import ClientError
+from everloop.client.events import TaskState
+from everloop.client.fold import Task
 from everloop.runtime.foreign_schemas import in_schema_thread
 from everloop.runtime.outbound.policy import HeadersError, headers_for, hide, secret_words
 from everloop.workflows.contract.questions import QUESTION
@@ -40,11 +33,10 @@ from everloop.workflows.contract.questions import QUESTION
 TIME_TO_REPORT = 5.0
 """Seconds of the tool's timeout reserved for reporting a silent peer; at most a tenth of it."""
 
-_COMPLETED = pb.TaskState.TASK_STATE_COMPLETED
 _ENDS = {
-    pb.TaskState.TASK_STATE_FAILED: "failed",
-    pb.TaskState.TASK_STATE_REJECTED: "refused the task",
-    pb.TaskState.TASK_STATE_CANCELED: "canceled the task",
+    TaskState.FAILED: "failed",
+    TaskState.REJECTED: "refused the task",
+    TaskState.CANCELED: "canceled the task",
 }
 
 
@@ -58,8 +50,11 @@ async def ask_peer(peer: Peer, call: ToolContext, request: str, context: str, fi
     headers = await _headers(peer, call)
     hidden = partial(hide, secret_words(headers.values()))
     try:
-        async with connected(peer, headers) as connection:
-            return await _Call(peer, connection, call, hidden).run(request, context, files)
+        try:
+            async with connected(peer, headers) as connection:
+                return await _Call(peer, connection, call, hidden).run(request, context, files)
+        except ClientError as error:
+            raise peer_error(error) from None
     except PeerCredentialsError as refusal:
         raise _token_wanted(peer, call, hidden(str(refusal))) from None
     except PeerTaskError as error:
@@ -113,9 +108,7 @@ def _token_wanted(peer: Peer, call: ToolContext, refusal: str) -> Exception:
 class _Call:
     """One attempt at one call. `hide` redacts secrets in a text."""
 
-    def __init__(
-        self, peer: Peer, connection: Connection, call: ToolContext, hide: Callable[[str], str]
-    ) -> None:
+    def __init__(self, peer: Peer, connection: PeerConnection, call: ToolContext, hide: Hide) -> None:
         self._peer = peer
         self._connection = connection
         self._hide = hide
@@ -128,19 +121,13 @@ class _Call:
     async def run(self, request: str, context: str, files: Sequence[str]) -> str:
         """Run the peer's task to its end, or to its next question."""
         try:
-            reply = None
-            if not self._task.kept.task:
-                reply = await self._start(request, context, files)
-            task = reply or await self._converse()
-            if isinstance(task, pb.Message):
-                return self._hide(message_answer(task))
-            return await self._end(task)
+            return await self._end(await self._converse(request, context, files))
         except asyncio.CancelledError:
             if not (comes_again() and self._call.is_wanted()):
                 await asyncio.shield(asyncio.create_task(self._task.cancel()))
             raise
 
-    async def _start(self, request: str, context: str, files: Sequence[str]) -> pb.Message | None:
+    async def _start(self, request: str, context: str, files: Sequence[str]) -> Task:
         message = pb.Message(
             message_id=id_of(self._peer, self._call),
             role=pb.Role.ROLE_USER,
@@ -149,84 +136,82 @@ class _Call:
         )
         return await self._task.send(message, Kept(), repeatable=self._peer.idempotent)
 
-    async def _converse(self) -> pb.Task | pb.Message:
-        """Send the peer the missing answers, until its task is over.
+    async def _converse(self, request: str, context: str, files: Sequence[str]) -> Task:
+        """Send the peer the request and the missing answers, until its task is over.
 
         Raises:
             QuestionRequired: it waits for an answer that is not given yet.
         """
-        problem = ""
-        while True:
-            task = await self._task.follow()
-            if task.status.state not in ASKING:
-                return task
+        is_begun, problem = bool(self._task.kept.task), ""
+        task = await (self._task.follow() if is_begun else self._start(request, context, files))
+        while task.state.is_waiting:
             if not self._has_answer(task):
                 await self._ask(task, problem)
             try:
-                if reply := await self._answer(task):
-                    return reply
-            except PeerRefusedError as refusal:
+                task = await self._answer(task)
+            except ClientError as error:
+                refusal = peer_error(error)
+                if not isinstance(refusal, PeerRefusedError):
+                    raise
                 # It may have an answer from elsewhere by now; otherwise the user gets the refusal.
                 problem = self._hide(str(refusal))
                 kept = self._task.kept
                 await self._task.keep(kept.with_(sent=kept.sent + 1, sending=""))
+                task = await self._task.follow()
+        return task
 
-    def _has_answer(self, task: pb.Task) -> bool:
+    def _has_answer(self, task: Task) -> bool:
         """Return True if the user has answered the current question of the task, and not an earlier one."""
         kept = self._task.kept
         if kept.sent >= len(self._answers):
             return False
-        is_same = kept.asked in {"", meaning(task.status)} or kept.sending == fingerprint(task.status)
+        is_same = kept.asked in {"", meaning(task)} or kept.sending == fingerprint(task)
         return is_same or self._is_sent(task)
 
-    def _is_sent(self, task: pb.Task) -> bool:
+    def _is_sent(self, task: Task) -> bool:
         """Return True if the next answer was already sent, by an attempt that was lost."""
         next_id = id_of(self._peer, self._call, self._task.kept.sent + 1)
         return any(known.message_id == next_id for known in task.history)
 
-    async def _ask(self, task: pb.Task, problem: str) -> NoReturn:
+    async def _ask(self, task: Task, problem: str) -> NoReturn:
         """Ask the user the question of the task; `problem` is the error of the last answer.
 
         Raises:
             QuestionRequired: always.
         """
-        asked = meaning(task.status)
-        await self._task.keep(self._task.kept.with_(sent=len(self._answers), asked=asked))
+        await self._task.keep(self._task.kept.with_(sent=len(self._answers), asked=meaning(task)))
         secret = f"{self._peer.name}.{len(self._call.answers)}"
-        raise await in_schema_thread(lambda: question_of(task.status, secret, self._hide, problem))
+        raise await in_schema_thread(lambda: question_of(task, secret, self._hide, problem))
 
-    async def _answer(self, task: pb.Task) -> pb.Message | None:
+    async def _answer(self, task: Task) -> Task:
         """Send the next answer, unless it was sent; its question is stored first, for the next attempt."""
         kept = self._task.kept
         taken = kept.with_(sent=kept.sent + 1, answered=kept.sending, sending="")
         if self._is_sent(task):
             await self._task.keep(taken)
-            return None
-        asking = fingerprint(task.status)
+            return await self._task.follow()
+        asked, asking = task.questions[0], fingerprint(task)
         await self._task.keep(kept.with_(sending=asking))
-        parts, question_id = await answer_parts(task.status, self._answers[kept.sent], self._call)
         message = pb.Message(
             message_id=id_of(self._peer, self._call, taken.sent),
             role=pb.Role.ROLE_USER,
             task_id=task.id,
             context_id=task.context_id,
-            parts=parts,
+            parts=await answer_parts(asked, self._answers[kept.sent], self._call),
         )
-        if question_id:  # names the question to an Everloop
-            message.metadata.update({QUESTION: question_id})
+        if asked.id:  # names the question to an Everloop
+            message.metadata.update({QUESTION: asked.id})
         taken = taken.with_(answered=asking)
         return await self._task.send(message, taken, repeatable=self._peer.idempotent)
 
-    async def _end(self, task: pb.Task) -> str:
+    async def _end(self, task: Task) -> str:
         """Return the answer of a task that is over, after importing its artifacts.
 
         Raises:
             PeerTaskError: the task has no answer.
         """
-        if task.status.state != _COMPLETED:
-            raise PeerTaskError(
-                f"the agent at {self._peer.label} {_ENDS[task.status.state]}: {reason_of(task)}"
-            )
+        if task.state is not TaskState.COMPLETED:
+            raise PeerTaskError(f"the agent at {self._peer.label} {_ENDS[task.state]}: {reason_of(task)}")
         imported = await import_artifacts(self._connection, task, self._call, self._peer.name)
         return self._hide(answer_of(task, imported))
 

@@ -1,120 +1,24 @@
 """A task of a peer: started once, followed to its end across broken connections."""
 
 import asyncio
-import hashlib
-import json
-import random
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 
 import structlog
 from a2a.types import a2a_pb2 as pb
-from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_base,
-    retry_if_exception,
-    retry_if_exception_type,
-    stop_before_delay,
-)
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from everloop.agents.errors import QuestionDefinitionError
-from everloop.agents.peer.answers import value_of, value_part, words_of
-from everloop.agents.peer.connection import Connection
+from everloop.agents.peer.connection import PeerConnection
 from everloop.agents.peer.definition import Peer
-from everloop.agents.peer.errors import (
-    PeerAwayError,
-    PeerError,
-    PeerForgotError,
-    PeerRefusedError,
-    PeerUnableError,
-    excerpt,
-)
-from everloop.agents.questions import AuthRequired, InputKind, InputRequired, QuestionRequired
+from everloop.agents.peer.errors import PeerError, is_away, is_unsent, text_of_error
+from everloop.agents.peer.questions import Hide, fingerprint
 from everloop.agents.tool_context import ToolContext
-from everloop.workflows.contract.questions import Answer, QuestionKind
-
-# Questions of a peer to our own user, and the answers to the peer.
-
-AUTH_REQUIRED = pb.TaskState.TASK_STATE_AUTH_REQUIRED
-INPUT_REQUIRED = pb.TaskState.TASK_STATE_INPUT_REQUIRED
-
-_SCHEMA: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
-_OPTIONS: TypeAdapter[list[str]] = TypeAdapter(list[str])
-_KIND: TypeAdapter[InputKind] = TypeAdapter(InputKind)
-
-
-def question_of(
-    status: pb.TaskStatus, secret_name: str, hide: Callable[[str], str], problem: str = ""
-) -> QuestionRequired:
-    """Return the question of a waiting status; of several, the first.
-
-    `problem` precedes it, and `hide` redacts secrets. A requested secret is stored as `secret_name`.
-    """
-    asked = _described(status)
-    text = str(asked.get("text") or words_of(status.message) or _wordless(status))
-    text = hide(f"{problem}\n\n{text}" if problem else text)
-    is_secret = asked.get("kind") == "auth" if asked else status.state == AUTH_REQUIRED
-    return AuthRequired(text, secret_name) if is_secret else _input(text, asked)
-
-
-async def answer_parts(status: pb.TaskStatus, answer: Answer, call: ToolContext) -> tuple[list[pb.Part], str]:
-    """Return the answer as parts, and the id of the peer's question that it answers (empty: unknown)."""
-    question_id = str(_described(status).get("id") or "")
-    if answer.secret_name:
-        return [value_part(await call.secret(answer.secret_name))], question_id
-    if answer.kind is not QuestionKind.CONFIRMATION:
-        return [value_part(answer.value)], question_id
-    if question_id:
-        return [value_part({"approved": bool(answer.value), "note": answer.note})], question_id
-    said = "yes" if answer.value else "no"
-    return [value_part(f"{said}, {answer.note}" if answer.note else said)], ""
-
-
-def fingerprint(status: pb.TaskStatus) -> str:
-    """Return the identity of one occurrence of a question: its time.
-
-    The message may have moved to the history when an answer came.
-    """
-    return str(status.timestamp.ToNanoseconds()) if status.HasField("timestamp") else meaning(status)
-
-
-def meaning(status: pb.TaskStatus) -> str:
-    """Return the identity of a question, the same for each occurrence and beside other questions."""
-    if asked := _described(status):
-        said = json.dumps(asked, sort_keys=True).encode()
-    else:
-        said = pb.Message(parts=status.message.parts).SerializeToString(deterministic=True)
-    return hashlib.sha256(said).hexdigest()[:16]
-
-
-def _input(text: str, asked: Mapping[str, JsonValue]) -> InputRequired:
-    """Return the question of the peer if valid, or else one that accepts any answer."""
-    try:
-        kind = _KIND.validate_python(asked.get("kind"))
-        schema = _SCHEMA.validate_python(asked.get("json_schema") or {}) if kind == "data" else None
-        options = _OPTIONS.validate_python(asked.get("options") or []) if kind == "selection" else ()
-        return InputRequired(text, kind, options=options, schema=schema)
-    except (ValidationError, QuestionDefinitionError):
-        return InputRequired(text)
-
-
-def _described(status: pb.TaskStatus) -> Mapping[str, JsonValue]:
-    """Return the data of an Everloop's first open question; of other agents, nothing."""
-    for part in status.message.parts:
-        data = value_of(part) if part.HasField("data") else None
-        questions = data.get("questions") if isinstance(data, dict) else None
-        if isinstance(questions, list) and questions and isinstance(questions[0], dict):
-            return questions[0]
-    return {}
-
-
-def _wordless(status: pb.TaskStatus) -> str:
-    wanted = "a secret" if status.state == AUTH_REQUIRED else "an answer"
-    return f"The agent that was asked wants {wanted}, and does not say what for."
-
+from everloop.client.errors import ClientError, ServerError, excerpt
+from everloop.client.events import Event, Reconnecting, StatusChanged, TaskState
+from everloop.client.fold import Task, fold
+from everloop.client.follow import HISTORY, Backoff, Following
+from everloop.workflows.contract.questions import Answer
 
 # Progress of an attempt, stored for the next one.
 
@@ -162,29 +66,8 @@ def answers_for(peer: Peer, call: ToolContext) -> list[Answer]:
     return [answer for answer in call.answers if not peer.token or answer.secret_name != peer.token]
 
 
-Hide = Callable[[str], str]
-"""Redacts secrets in a text."""
-
-OVER = frozenset(
-    {
-        pb.TaskState.TASK_STATE_COMPLETED,
-        pb.TaskState.TASK_STATE_FAILED,
-        pb.TaskState.TASK_STATE_CANCELED,
-        pb.TaskState.TASK_STATE_REJECTED,
-    }
-)
-ASKING = frozenset({AUTH_REQUIRED, INPUT_REQUIRED})
-
 CANCEL_TIME = 5.0
 """Timeout in seconds for cancelling a peer's task."""
-
-HISTORY = 20
-"""Maximum messages of a task that are inspected."""
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
-"""Seconds before a retry; they double."""
-
-MOST_DOUBLINGS = 10
 
 REPORTED_PAUSE = 1.0
 """Minimum seconds of a pause that is reported to users; shorter ones end before the report is read."""
@@ -193,53 +76,59 @@ _log = structlog.get_logger()
 
 
 class PeerTask:
-    """The peer's task for one call of the tool."""
+    """The peer's task for one call of the tool. All methods but `cancel` raise `ClientError`s."""
 
     def __init__(
-        self, connection: Connection, call: ToolContext, kept: Kept, seconds: float, hide: Hide
+        self, connection: PeerConnection, call: ToolContext, kept: Kept, seconds: float, hide: Hide
     ) -> None:
         self.kept = kept
-        self._connection = connection
+        self.connection = connection
+        self.backoff = Backoff(seconds, end=asyncio.get_running_loop().time() + seconds)
         self._call = call
-        self._end = asyncio.get_running_loop().time() + seconds
-        self._pauses = 0
         self._hide = hide
-        self._has_stopped = False
         self._published = ""
-        self._can_subscribe = True
-        self._seen = pb.Task()
+        self._task = Task(id=kept.task)
 
-    async def send(self, message: pb.Message, taken: Kept, *, repeatable: bool = True) -> pb.Message | None:
-        """Send a message until the peer has accepted it, and store `taken` then.
+    async def send(self, message: pb.Message, taken: Kept, *, repeatable: bool) -> Task:
+        """Send a message, and return the task when it is over, or waits for an answer.
 
-        Return its answer if it is a message instead of a task. Its work is followed as long as the
-        connection lasts. Without `repeatable`, a message that may have arrived is not sent again.
+        `taken` is stored once the peer has accepted it. Without `repeatable`, a message that may have
+        arrived is not sent again.
         """
-        request = pb.SendMessageRequest(message=message)
+        unanswered = replace(self._task, status=pb.TaskStatus())
+        return await self._followed(_PeerFollowing(self, unanswered, message, taken, repeatable=repeatable))
 
-        async def send() -> pb.Message | None:
-            return await self._read(self._connection.send(request), taken)
-
-        def may_repeat(error: BaseException) -> bool:
-            return isinstance(error, PeerAwayError) and (repeatable or error.is_unsent)
-
-        try:
-            return await self._retrying(retry_if_exception(may_repeat))(send)
-        except PeerAwayError as away:
-            if may_repeat(away):
-                raise
-            problem = f"the connection broke; nobody knows whether it has taken the request ({away})"
-            raise PeerError(problem) from None
-
-    async def follow(self) -> pb.Task:
+    async def follow(self) -> Task:
         """Return the task when it is over, or waits for an answer."""
-        while True:
-            task = await self._get()
-            if self._is_stopped(task.status):
-                return task
-            await self._report_progress(task.status)
-            if not await self._subscribe():
-                await asyncio.sleep(self._pause())
+        return await self._followed(_PeerFollowing(self, self._task, None, self.kept, repeatable=True))
+
+    async def _followed(self, following: "_PeerFollowing") -> Task:
+        async with aclosing(following.events()) as events:
+            async for event in events:
+                await self._report(event, following.problem)
+        self._task = following.task
+        if self._task.id and await self._has_changed():
+            return await self.follow()
+        return self._task
+
+    async def _has_changed(self) -> bool:
+        """Read the task once more, if the peer can return tasks: its streams may lack something.
+
+        Return whether it goes on meanwhile.
+        """
+        try:
+            read = await self.connection.get_task(self._task.id, HISTORY)
+        except ClientError:
+            return False
+        self._task = fold(self._task, pb.StreamResponse(task=read))
+        return not self.has_stopped(self._task)
+
+    def has_stopped(self, task: Task) -> bool:
+        """Whether the task is over, or waits for an answer that it has not got yet."""
+        if not task.state.is_waiting:
+            self.kept = self.kept.with_(answered="") if task.status.state else self.kept
+            return task.state.is_terminal
+        return fingerprint(task) != self.kept.answered
 
     async def cancel(self) -> None:
         """Cancel the peer's task. The peer may be away, or done."""
@@ -247,8 +136,8 @@ class PeerTask:
             return
         try:
             async with asyncio.timeout(CANCEL_TIME):
-                await self._connection.cancel_task(self.kept.task)
-        except (PeerError, TimeoutError) as error:
+                await self.connection.cancel_task(self.kept.task)
+        except (ClientError, TimeoutError) as error:
             _log.warning("peer task not canceled", error_type=type(error).__name__)
 
     async def keep(self, kept: Kept) -> None:
@@ -262,137 +151,55 @@ class PeerTask:
         except Exception as error:  # noqa: BLE001 -- any error of the store
             _log.warning("peer task not kept", error_type=type(error).__name__)
 
-    def _retrying(self, retry: retry_base) -> AsyncRetrying:
-        """Return retries that end, with the last error, before the call times out."""
-        left = self._end - asyncio.get_running_loop().time()
-        return AsyncRetrying(
-            retry=retry,
-            wait=self._pause,
-            stop=stop_before_delay(left),
-            before_sleep=self._report_pause,
-            reraise=True,
-        )
-
-    def _pause(self, state: RetryCallState | None = None) -> float:
-        """Return the seconds until the next attempt: longer each time, and at least the peer's delay."""
-        pause = min(FIRST_PAUSE * 2**self._pauses, LONGEST_PAUSE)
-        self._pauses = min(self._pauses + 1, MOST_DOUBLINGS)
-        error = state.outcome.exception() if state and state.outcome else None
-        wanted = error.wait if isinstance(error, PeerAwayError) else 0.0
-        return max(pause * random.uniform(0.8, 1.2), wanted)  # noqa: S311 -- it spreads load, it guards nothing
-
-    async def _get(self) -> pb.Task:
-        retrying = self._retrying(retry_if_exception_type(PeerAwayError))
-        try:
-            return await retrying(self._connection.get_task, self.kept.task, HISTORY)
-        except PeerRefusedError as refusal:
-            # It deletes completed tasks, or cannot return tasks at all: then the streamed state is the task.
-            if self._seen.status.state in OVER | ASKING:
-                self._seen.id = self.kept.task
-                return self._seen
-            if isinstance(refusal, PeerForgotError):
-                raise PeerRefusedError("it does not know its task any more; ask it again") from None
-            raise
-
-    async def _subscribe(self) -> bool:
-        """Follow the task as long as the connection lasts; return whether it has stopped."""
-        if not self._can_subscribe or not await self._connection.streams():
-            return False
-        try:
-            await self._read(self._connection.subscribe(self.kept.task), self.kept)
-        except PeerAwayError:
-            return False
-        except (PeerUnableError, PeerForgotError):
-            # Not supported, or the task is over by now; a request for the task shows which.
-            self._can_subscribe = False
-            return False
-        return self._has_stopped
-
-    async def _read(self, stream: AsyncGenerator[pb.StreamResponse], taken: Kept) -> pb.Message | None:
-        """Follow a stream until the task has stopped, the stream ends or, once it has begun, breaks."""
-        is_taken = self._has_stopped = False
-        async with aclosing(stream) as responses:
-            try:
-                async for response in responses:
-                    if response.HasField("message"):
-                        return response.message
-                    if not is_taken:
-                        is_taken = True
-                        await self._begin(response, taken)
-                    self._has_stopped = await self._take_in(response)
-                    if self._has_stopped:
-                        break
-            except PeerAwayError:
-                if not is_taken:
-                    raise
-        if not is_taken:
-            raise PeerAwayError("it ended the connection without an answer")
-        return None
-
-    async def _begin(self, response: pb.StreamResponse, taken: Kept) -> None:
-        task_id, context_id = _ids(response)
-        if not task_id:
-            raise PeerRefusedError("what it answers is no A2A (an event of no task)")
-        self._pauses = 0  # a message has arrived
-        known = taken.with_(task=task_id, context=context_id or taken.context)
-        if known != self.kept:
-            await self.keep(known)
-
-    async def _take_in(self, response: pb.StreamResponse) -> bool:
-        """Fold an event in (A2A 1.0 §4.2.2), and report its progress.
-
-        Return whether the task is then over, or waits for an answer.
-        """
-        match response.WhichOneof("payload"):
-            case "task":
-                self._seen.CopyFrom(response.task)
-            case "status_update":
-                self._seen.status.CopyFrom(response.status_update.status)
-            case "artifact_update":
-                _fold(self._seen, response.artifact_update)
-                return False
+    async def _report(self, event: Event, problem: str) -> None:
+        """Report the progress of the peer, or the reason for a pause, once."""
+        match event:
+            case StatusChanged(state=TaskState.WORKING):
+                text = event.text
+            case Reconnecting() if event.delay >= REPORTED_PAUSE:
+                text = f"it does not answer now ({problem}), and is asked again"
             case _:
-                return False
-        await self._report_progress(self._seen.status)
-        return self._is_stopped(self._seen.status)
-
-    def _is_stopped(self, status: pb.TaskStatus) -> bool:
-        is_asking = status.state in ASKING
-        if is_asking and fingerprint(status) == self.kept.answered:
-            return False  # it has not processed the answer yet
-        if self.kept.answered and status.state:
-            self.kept = self.kept.with_(answered="")
-        return is_asking or status.state in OVER
-
-    async def _report_progress(self, status: pb.TaskStatus) -> None:
-        """Report the progress of the peer, once."""
-        if status.state == pb.TaskState.TASK_STATE_WORKING:
-            await self._say(words_of(status.message))
-
-    async def _report_pause(self, state: RetryCallState) -> None:
-        """Report the reason for a pause, once."""
-        if state.outcome and state.upcoming_sleep >= REPORTED_PAUSE:
-            await self._say(f"it does not answer now ({state.outcome.exception()}), and is asked again")
-
-    async def _say(self, text: str) -> None:
+                return
         said = self._hide(excerpt(text))
         if said and said != self._published:
             self._published = said
             await self._call.progress(said)
 
 
-def _ids(response: pb.StreamResponse) -> tuple[str, str]:
-    if response.HasField("task"):
-        return response.task.id, response.task.context_id
-    update = response.artifact_update if response.HasField("artifact_update") else response.status_update
-    return update.task_id, update.context_id
+class _PeerFollowing(Following):
+    """Follows until the task is over, or waits for an answer, as long as the call has time."""
 
+    def __init__(
+        self, peer: PeerTask, task: Task, message: pb.Message | None, taken: Kept, *, repeatable: bool
+    ) -> None:
+        request = pb.SendMessageRequest(message=message) if message else None
+        super().__init__(peer.connection, task, peer.backoff, request=request)
+        self.problem = ""
+        self._peer = peer
+        self._taken = taken
+        self._is_repeatable = repeatable
+        self._is_kept = False
 
-def _fold(task: pb.Task, update: pb.TaskArtifactUpdateEvent) -> None:
-    known = next((one for one in task.artifacts if one.artifact_id == update.artifact.artifact_id), None)
-    if known is None:
-        task.artifacts.append(update.artifact)
-    elif update.append:
-        known.parts.extend(update.artifact.parts)
-    else:
-        known.CopyFrom(update.artifact)
+    def _is_over(self) -> bool:
+        return self._peer.has_stopped(self.task)
+
+    async def _received(self) -> None:
+        if self._is_kept or (self.task.state.is_terminal and not self.task.id):  # an answer without a task
+            return
+        if not self.task.id:
+            raise ServerError("what it answers is no A2A (an event of no task)")
+        self._is_kept = True
+        kept = self._taken.with_(task=self.task.id, context=self.task.context_id or self._taken.context)
+        if kept != self._peer.kept:
+            await self._peer.keep(kept)
+
+    async def _may_retry(self, problem: ClientError) -> bool:
+        self.problem = text_of_error(problem)
+        if is_away(problem) and self._is_sending and not (self._is_repeatable or is_unsent(problem)):
+            raise PeerError(
+                f"the connection broke; nobody knows whether it has taken the request ({self.problem})"
+            )
+        return is_away(problem)
+
+    async def _missed(self, snapshot: pb.Task) -> list[Event]:
+        return []  # its tool calls are its own matter

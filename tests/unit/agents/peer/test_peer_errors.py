@@ -15,11 +15,11 @@ from everloop.agents.peer.errors import (
     PeerAwayError,
     PeerCredentialsError,
     PeerError,
-    PeerForgotError,
     PeerRefusedError,
-    PeerUnableError,
+    is_unsent,
     peer_error,
 )
+from everloop.client.errors import BusyError, client_error
 
 _REQUEST = httpx.Request("POST", "http://w.example")
 
@@ -73,16 +73,16 @@ def _unreadable_of_0_3(answer: dict[str, Any]) -> Exception:
         (_unreadable_of_0_3({"id": "t"}), PeerRefusedError, "no A2A (contextId: Field required)"),
         (_unreadable_of_0_3({"contextId": "c"}), PeerRefusedError, "no A2A (id: Field required)"),
         (A2AClientError("it has no 'result'"), PeerRefusedError, "no A2A (it has no 'result')"),
-        (_status(501), PeerUnableError, "HTTP 501"),
-        (TaskNotFoundError(), PeerForgotError, "Task not found"),
-        (UnsupportedOperationError(), PeerUnableError, "not supported"),
+        (_status(501), PeerRefusedError, "HTTP 501"),
+        (TaskNotFoundError(), PeerRefusedError, "does not know its task any more; ask it again"),
+        (UnsupportedOperationError(), PeerRefusedError, "not supported"),
         (InvalidParamsError("choose blue"), PeerRefusedError, "choose blue"),
         (InternalError("x" * 5000), PeerRefusedError, "x…"),
     ],
 )
 def test_each_exception_means_one_thing(error: Exception, kind: type[PeerError], text: str) -> None:
     """Come back later, show who asks, give up, or go on in another way."""
-    meant = peer_error(error)
+    meant = peer_error(client_error(error, "it"))
 
     assert type(meant) is kind
     assert text in str(meant)
@@ -90,7 +90,7 @@ def test_each_exception_means_one_thing(error: Exception, kind: type[PeerError],
 
 
 @pytest.mark.parametrize(
-    ("error", "is_unsent"),
+    ("error", "is_not"),
     [
         (_caused(httpx.ConnectError("")), True),
         (_status(503), True),
@@ -98,20 +98,17 @@ def test_each_exception_means_one_thing(error: Exception, kind: type[PeerError],
         (_caused(httpx.ReadError("")), False),
     ],
 )
-def test_what_may_have_arrived(error: Exception, *, is_unsent: bool) -> None:
+def test_what_may_have_arrived(error: Exception, *, is_not: bool) -> None:
     """Only where nothing was taken for sure, everything may be sent again."""
-    meant = peer_error(error)
-
-    assert isinstance(meant, PeerAwayError)
-    assert meant.is_unsent is is_unsent
+    assert is_unsent(client_error(error, "it")) is is_not
 
 
 @pytest.mark.parametrize(
-    ("header", "wait"), [("7", 7), ("99999999", 600), ("Fri, 01 Jan 2100 00:00:00 GMT", 600), ("", 0)]
+    ("header", "wait"), [("7", 7), ("99999999", 600), ("Fri, 01 Jan 2100 00:00:00 GMT", 600), ("", 1)]
 )
 def test_how_long_the_peer_wants_to_be_left_alone(header: str, wait: float) -> None:
     """In seconds, or until a date, within reason."""
-    meant = peer_error(_status(503, headers={"retry-after": header}))
+    meant = client_error(_status(503, headers={"retry-after": header}), "it")
 
-    assert isinstance(meant, PeerAwayError)
-    assert meant.wait == wait
+    assert isinstance(meant, BusyError)
+    assert meant.retry_after == wait

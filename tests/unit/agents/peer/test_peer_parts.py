@@ -6,8 +6,10 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
-from everloop.agents.peer.answers import MAX_INLINE, answer_of, value_of, value_part
-from everloop.agents.peer.task import meaning, question_of
+from everloop.agents.peer.answers import MAX_INLINE, answer_of, value_part
+from everloop.agents.peer.questions import meaning, question_of
+from everloop.client.content import plain
+from everloop.client.fold import Task, task_of
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
 
@@ -27,14 +29,16 @@ def _status(
 
 
 def _question(status: pb.TaskStatus, problem: str = "") -> Question:
-    required = question_of(status, "ann.0", lambda text: text.replace("s3cret", "[secret]"), problem)
+    required = question_of(
+        Task(status=status), "ann.0", lambda text: text.replace("s3cret", "[secret]"), problem
+    )
     return required.question("q", _CALL)
 
 
 @pytest.mark.parametrize("value", [{"a": [1, 2.5, None]}, [True], 3, None])
 def test_data_comes_back_as_it_was(value: JsonValue) -> None:
     """Whole numbers too, which protobuf has not."""
-    assert repr(value_of(value_part(value))) == repr(value)
+    assert repr(plain(value_part(value).data)) == repr(value)
 
 
 @pytest.mark.parametrize("value", [{"id": 2**53 + 1}, [10**400]])
@@ -47,10 +51,13 @@ def test_data_that_would_become_others_are_text(value: JsonValue) -> None:
 def test_an_answer_is_what_was_said_last_and_in_artifacts() -> None:
     """The same twice is said once; what is long is cut, but for the answer; then what was taken over."""
     long = "x" * (MAX_INLINE + 1)
-    task = pb.Task(
-        context_id="c1",
-        artifacts=[_text("response", long), _text("other", long), _text("more", "more")],
-        status=_status("more"),
+    task = task_of(
+        pb.Task(
+            context_id="c1",
+            artifacts=[_text("response", long), _text("other", long), _text("more", "more")],
+            status=_status("more"),
+        ),
+        is_everloop=False,
     )
 
     answer = answer_of(task, ["ann-other-1 (Other)", "ann-more-2: half of it"])
@@ -84,9 +91,8 @@ def test_an_everloop_says_what_answer_it_wants(described: dict[str, JsonValue], 
 def test_a_question_is_the_same_beside_others() -> None:
     """An Everloop tells all that is open; what comes up later makes no other question of the first."""
 
-    def asking(*questions: JsonValue) -> pb.TaskStatus:
-        words = pb.Part(text=f"1 of {len(questions)}")
-        return pb.TaskStatus(message=pb.Message(parts=[words, value_part({"questions": list(questions)})]))
+    def asking(*questions: JsonValue) -> Task:
+        return Task(status=_status(f"1 of {len(questions)}", data={"questions": list(questions)}))
 
     one: JsonValue = {"id": "1", "kind": "confirmation", "text": "Now?"}
     other: JsonValue = {"id": "2", "kind": "clarification", "text": "Who?"}
