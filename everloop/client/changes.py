@@ -19,7 +19,8 @@ from everloop.client.events import (
     ToolCallEnded,
     ToolCallStarted,
 )
-from everloop.client.fold import EVENTS_EXTENSION, RESPONSE, Task, event_data, time_of
+from everloop.client.fold import RESPONSE, Task, event_data, time_of
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 
 
 def changes(before: Task, update: pb.StreamResponse, after: Task, *, is_partial: bool) -> Iterator[Event]:

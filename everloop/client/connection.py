@@ -9,8 +9,8 @@ from a2a.client.transports.base import ClientTransport
 from a2a.types import a2a_pb2 as pb
 
 from everloop.client.errors import translate_errors
-from everloop.client.fold import EVENTS_EXTENSION
 from everloop.client.transport import EVENT_ID
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 
 UNSTREAMED = 600.0
 """Seconds for the response of a server without streams, which may take as long as the task."""

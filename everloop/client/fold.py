@@ -14,9 +14,7 @@ from pydantic import JsonValue
 
 from everloop.client.content import Artifact, Part, joined, plain, plain_struct, text_of
 from everloop.client.events import Event, Question, Result, TaskState, ToolCall, Usage, arguments_of
-
-EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
-"""The extension with all events of a task."""
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 
 RESPONSE = "response"
 """The artifact that carries the answer of an Everloop, and of an agent that answers without a task."""

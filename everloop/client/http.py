@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from everloop.client.errors import NO_HEADER, InvalidError
-from everloop.client.fold import EVENTS_EXTENSION
 from everloop.client.transport import CONNECT_TIMEOUT
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 
 THIS_MACHINE = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 """Addresses that bypass the proxies of the environment, which are for other machines."""

@@ -31,9 +31,7 @@ from everloop.client.errors import (
 )
 from everloop.client.http import Credentials, origin_of
 from everloop.client.transport import make_transport
-
-HTTP_EXTENSION = "https://everloop.dev/extensions/http/v1"
-"""The HTTP extension of Everloop, beside A2A. `base` in its parameters is its address."""
+from everloop.workflows.contract.http_extension import HTTP_EXTENSION
 
 CARD_PATH = ".well-known/agent-card.json"
 

@@ -6,7 +6,8 @@ from datetime import datetime
 from pydantic import JsonValue, field_validator
 
 from everloop.client.events import arguments_of
-from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
+from everloop.client.extension.calls import Answer, ExtensionCalls, read
+from everloop.workflows.contract.http_extension import Address
 
 
 class Approval(Answer):
@@ -67,7 +68,9 @@ class ApprovalCalls(ExtensionCalls):
         Args:
             owner: Another owner than the caller's; requires the scope admin.
         """
-        return self._listed("/questions", "questions", OpenQuestion, {"owner": owner})
+        return self._listed(
+            Address.LIST_QUESTIONS, name="questions", kind=OpenQuestion, query={"owner": owner}
+        )
 
     def approvals(self) -> AsyncGenerator[Approval]:
         """Yield the open questions for the caller's scopes, of all owners, the oldest first.
@@ -75,7 +78,7 @@ class ApprovalCalls(ExtensionCalls):
         Raises:
             ForbiddenError: the caller has no scope that approves.
         """
-        return self._listed("/approvals", "approvals", Approval)
+        return self._listed(Address.LIST_APPROVALS, name="approvals", kind=Approval)
 
     async def decide(
         self, task_id: str, question_id: str, *, approved: bool = True, note: str = ""
@@ -92,6 +95,5 @@ class ApprovalCalls(ExtensionCalls):
             NotFoundError: the caller has no such open question.
             InvalidError: another caller has answered it (status 409).
         """
-        path = f"/approvals/{segment(task_id)}/{segment(question_id)}"
         body: JsonValue = {"approved": approved, "note": note}
-        return read(Decision, await self._asked("POST", path, body))
+        return read(Decision, await self._asked(Address.ANSWER_APPROVAL, task_id, question_id, body=body))

@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from everloop.client.connection import PAGE
 from everloop.client.errors import ExtensionMissingError, NotFoundError, ServerError
 from everloop.client.server import Query, Server
+from everloop.workflows.contract.http_extension import Address
 
 
 class Answer(BaseModel):
@@ -27,20 +28,21 @@ class ExtensionCalls:
     _connection: Server
 
     async def _asked(
-        self, method: str, path: str, body: JsonValue = None, *, query: Query | None = None, key: str = ""
+        self, address: Address, *ids: str, body: JsonValue = None, query: Query | None = None, key: str = ""
     ) -> dict[str, Any]:
         """Return the JSON response of an address of the extension; requests with the same `key` count once.
 
         Raises:
             ExtensionMissingError: the server has no such address.
         """
-        url = await self._connection.extension(path)
+        url = await self._connection.extension(address.path_of(*ids))
         try:
-            answer = await self._connection.ask(method, url, body, query=query, key=key)
+            answer = await self._connection.ask(address.method, url, body, query=query, key=key)
         except NotFoundError as error:
             if error.reason == "ADDRESS_UNKNOWN":
                 raise ExtensionMissingError(
-                    f"this Everloop has no {method} {path}, which the call takes; it is older than the client"
+                    f"this Everloop has no {address.method} {address.path_of(*ids)}, which the call takes; "
+                    "it is older than the client"
                 ) from None
             raise
         if not isinstance(answer, dict):
@@ -48,13 +50,12 @@ class ExtensionCalls:
         return cast("dict[str, Any]", answer)
 
     async def _listed(
-        self, path: str, name: str, kind: type[AnswerT], query: Query | None = None
+        self, address: Address, *ids: str, name: str, kind: type[AnswerT], query: Query | None = None
     ) -> AsyncGenerator[AnswerT]:
         token = ""
         while True:
-            page = await self._asked(
-                "GET", path, query={**(query or {}), "pageSize": PAGE, "pageToken": token}
-            )
+            asked = {**(query or {}), "pageSize": PAGE, "pageToken": token}
+            page = await self._asked(address, *ids, query=asked)
             for each in page.get(name, []):
                 yield read(kind, each)
             token = page.get("nextPageToken", "")

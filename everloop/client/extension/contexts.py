@@ -7,9 +7,10 @@ from types import EllipsisType
 from pydantic import JsonValue
 
 from everloop.client.errors import InvalidError
-from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
+from everloop.client.extension.calls import Answer, ExtensionCalls, read
 from everloop.client.extension.past import TotalUsage, TranscriptMessage
 from everloop.client.extension.stored import StoredArtifact
+from everloop.workflows.contract.http_extension import Address
 
 
 class Context(Answer):
@@ -81,7 +82,7 @@ class ContextCalls(ExtensionCalls):
             owner: Another owner than the caller's; requires the scope admin.
         """
         asked = {"query": query, "owner": owner}
-        return self._listed("/contexts", "contexts", Context, asked)
+        return self._listed(Address.LIST_CONTEXTS, name="contexts", kind=Context, query=asked)
 
     async def context(self, context_id: str, *, owner: str = "") -> Context:
         """Return a conversation.
@@ -89,7 +90,7 @@ class ContextCalls(ExtensionCalls):
         Raises:
             NotFoundError: it does not exist.
         """
-        answer = await self._asked("GET", f"/contexts/{segment(context_id)}", query={"owner": owner})
+        answer = await self._asked(Address.SHOW_CONTEXT, context_id, query={"owner": owner})
         return read(Context, answer["context"])
 
     async def change_context(
@@ -109,7 +110,7 @@ class ContextCalls(ExtensionCalls):
         body: dict[str, JsonValue] = {"title": title} if title else {}
         if not isinstance(retention, EllipsisType):
             body["retention"] = _length(retention)
-        answer = await self._asked("PATCH", f"/contexts/{segment(context_id)}", body)
+        answer = await self._asked(Address.CHANGE_CONTEXT, context_id, body=body)
         return read(Context, answer["context"])
 
     def conversation(self, context_id: str, *, owner: str = "") -> AsyncGenerator[ConversationMessage]:
@@ -118,8 +119,10 @@ class ContextCalls(ExtensionCalls):
         Raises:
             NotFoundError: it does not exist.
         """
-        path = f"/contexts/{segment(context_id)}/messages"
-        return self._listed(path, "messages", ConversationMessage, {"owner": owner})
+        asked = {"owner": owner}
+        return self._listed(
+            Address.LIST_MESSAGES, context_id, name="messages", kind=ConversationMessage, query=asked
+        )
 
     def owner_artifacts(self, *, context_id: str = "", owner: str = "") -> AsyncGenerator[StoredArtifact]:
         """Yield artifacts of all conversations, or of one; the last changed conversation comes first.
@@ -128,7 +131,7 @@ class ContextCalls(ExtensionCalls):
             NotFoundError: there is no such conversation.
         """
         asked = {"contextId": context_id, "owner": owner}
-        return self._listed("/artifacts", "artifacts", StoredArtifact, asked)
+        return self._listed(Address.LIST_ARTIFACTS, name="artifacts", kind=StoredArtifact, query=asked)
 
     async def change_task(self, task_id: str, *, retention: Retention) -> str | None:
         """Set the retention of a task after its end; return it in the server's format.
@@ -137,7 +140,7 @@ class ContextCalls(ExtensionCalls):
             NotFoundError: there is no such task.
         """
         body: JsonValue = {"retention": _length(retention)}
-        return (await self._asked("PATCH", f"/tasks/{segment(task_id)}", body))["task"]["retention"]
+        return (await self._asked(Address.CHANGE_TASK, task_id, body=body))["task"]["retention"]
 
     async def delete_task(self, task_id: str, *, owner: str = "") -> Deletion:
         """Delete a task for good, with those of its sub-agents and its artifacts. A running one is ended.
@@ -147,19 +150,19 @@ class ContextCalls(ExtensionCalls):
         Raises:
             NotFoundError: it does not exist, and was not deleted.
         """
-        return await self._deleted(f"/tasks/{segment(task_id)}", owner)
+        return await self._deleted(Address.DELETE_TASK, task_id, owner=owner)
 
     async def delete_artifact(self, context_id: str, artifact_id: str, *, owner: str = "") -> Deletion:
         """Delete an artifact for good, as `delete_task`."""
-        return await self._deleted(f"/artifacts/{segment(context_id)}/{segment(artifact_id)}", owner)
+        return await self._deleted(Address.DELETE_ARTIFACT, context_id, artifact_id, owner=owner)
 
     async def delete_context(self, context_id: str, *, owner: str = "") -> Deletion:
         """Delete a conversation for good, with its tasks and artifacts, as `delete_task`."""
-        return await self._deleted(f"/contexts/{segment(context_id)}", owner)
+        return await self._deleted(Address.DELETE_CONTEXT, context_id, owner=owner)
 
     async def delete_owner(self, *, owner: str = "") -> Deletion:
         """Delete all data of the caller's owner, or of another one, which requires the scope admin."""
-        return await self._deleted("/owner", owner)
+        return await self._deleted(Address.DELETE_OWNER, owner=owner)
 
     async def deletion(self, deletion_id: str, *, owner: str = "") -> Deletion:
         """Return the state of a deletion.
@@ -167,11 +170,11 @@ class ContextCalls(ExtensionCalls):
         Raises:
             NotFoundError: it does not exist, or is older than Temporal's retention.
         """
-        answer = await self._asked("GET", f"/deletions/{segment(deletion_id)}", query={"owner": owner})
+        answer = await self._asked(Address.SHOW_DELETION, deletion_id, query={"owner": owner})
         return read(Deletion, answer["deletion"])
 
-    async def _deleted(self, path: str, owner: str) -> Deletion:
-        answer = await self._asked("DELETE", path, query={"owner": owner})
+    async def _deleted(self, address: Address, *ids: str, owner: str) -> Deletion:
+        answer = await self._asked(address, *ids, query={"owner": owner})
         return read(Deletion, answer["deletion"])
 
 

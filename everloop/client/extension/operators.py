@@ -10,7 +10,8 @@ from uuid import uuid4
 from pydantic import JsonValue
 
 from everloop.client.events import TaskState
-from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
+from everloop.client.extension.calls import Answer, ExtensionCalls, read
+from everloop.workflows.contract.http_extension import Address
 
 
 class Obstacle(Answer):
@@ -124,7 +125,7 @@ class OperatorCalls(ExtensionCalls):
             ForbiddenError: the caller lacks the scope admin.
         """
         query = {"state": str(state), "agent": agent, "owner": owner, "stuck": "true" if stuck else ""}
-        return self._listed("/operator/tasks", "tasks", OperatorTask, query)
+        return self._listed(Address.LIST_OPERATOR_TASKS, name="tasks", kind=OperatorTask, query=query)
 
     async def operator_task(self, task_id: str) -> OperatorTask:
         """Return one task.
@@ -132,7 +133,7 @@ class OperatorCalls(ExtensionCalls):
         Raises:
             NotFoundError: there is no such task.
         """
-        answer = await self._asked("GET", f"/operator/tasks/{segment(task_id)}")
+        answer = await self._asked(Address.SHOW_OPERATOR_TASK, task_id)
         return read(OperatorTask, answer.get("task", {}))
 
     async def operator_resume(self, task_id: str) -> OperatorAction:
@@ -142,7 +143,7 @@ class OperatorCalls(ExtensionCalls):
             NotFoundError: there is no such task.
             InvalidError: it is not held up (status 409).
         """
-        return await self._act(task_id, "resume", {})
+        return await self._act(Address.RESUME_TASK, task_id, {})
 
     async def operator_skip(self, task_id: str, call_id: str = "", *, note: str = "") -> OperatorAction:
         """End a pending call of a task, which goes on without its result.
@@ -156,7 +157,7 @@ class OperatorCalls(ExtensionCalls):
             NotFoundError: there is no such task.
             InvalidError: no such call is pending (status 409).
         """
-        return await self._act(task_id, "skip", {"callId": call_id, "note": note})
+        return await self._act(Address.SKIP_CALL, task_id, {"callId": call_id, "note": note})
 
     async def operator_reset(self, task_id: str) -> OperatorAction:
         """Continue a failed task from before the failure. No tool call is repeated.
@@ -165,7 +166,7 @@ class OperatorCalls(ExtensionCalls):
             NotFoundError: there is no such task.
             InvalidError: it did not fail, or would fail again (status 409).
         """
-        return await self._act(task_id, "reset", {"to": "lastGood"})
+        return await self._act(Address.RESET_TASK, task_id, {"to": "lastGood"})
 
     async def operator_cancel(self, task_id: str) -> OperatorAction:
         """Request the cancellation of a task.
@@ -174,7 +175,7 @@ class OperatorCalls(ExtensionCalls):
             NotFoundError: there is no such task.
             InvalidError: it has ended (status 409).
         """
-        return await self._act(task_id, "cancel", {})
+        return await self._act(Address.CANCEL_TASK, task_id, {})
 
     async def operator_approve(
         self,
@@ -199,12 +200,13 @@ class OperatorCalls(ExtensionCalls):
             InvalidError: the value does not answer it (status 409).
         """
         body: dict[str, JsonValue] = {"questionId": question_id, "approved": approved, "note": note}
-        return await self._act(task_id, "approve", body if value is None else {**body, "value": value})
+        return await self._act(
+            Address.APPROVE_CALL, task_id, body if value is None else {**body, "value": value}
+        )
 
     async def operator_system(self) -> OperatorSystem:
         """Return versions, queues, workers, health, and the number of tasks."""
-        return read(OperatorSystem, await self._asked("GET", "/operator/system"))
+        return read(OperatorSystem, await self._asked(Address.SHOW_SYSTEM))
 
-    async def _act(self, task_id: str, action: str, body: dict[str, JsonValue]) -> OperatorAction:
-        path = f"/operator/tasks/{segment(task_id)}/{action}"
-        return read(OperatorAction, await self._asked("POST", path, body, key=str(uuid4())))
+    async def _act(self, address: Address, task_id: str, body: dict[str, JsonValue]) -> OperatorAction:
+        return read(OperatorAction, await self._asked(address, task_id, body=body, key=str(uuid4())))

@@ -11,8 +11,9 @@ from pydantic import JsonValue
 
 from everloop.client.content import Content, Files, Json, message_json, message_of, parts_of
 from everloop.client.events import Result
-from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
+from everloop.client.extension.calls import Answer, ExtensionCalls, read
 from everloop.client.fold import result_of
+from everloop.workflows.contract.http_extension import Address
 
 
 class PastEvent(Answer):
@@ -99,8 +100,8 @@ class PastCalls(ExtensionCalls):
         Raises:
             NotFoundError: there is no such task.
         """
-        path = f"/tasks/{segment(task_id)}/events"
-        return self._listed(path, "events", PastEvent, {"after": after, "owner": owner})
+        asked = {"after": after, "owner": owner}
+        return self._listed(Address.LIST_EVENTS, task_id, name="events", kind=PastEvent, query=asked)
 
     async def transcript(self, task_id: str, *, owner: str = "") -> list[TranscriptMessage]:
         """Return the messages of a task as the model saw them, with their times. Arguments as of `events`.
@@ -108,7 +109,7 @@ class PastCalls(ExtensionCalls):
         Raises:
             NotFoundError: there is no such task.
         """
-        answer = await self._asked("GET", f"/tasks/{segment(task_id)}/transcript", query={"owner": owner})
+        answer = await self._asked(Address.SHOW_TRANSCRIPT, task_id, query={"owner": owner})
         return [read(TranscriptMessage, each) for each in answer.get("messages", [])]
 
     async def usage(self, task_id: str, *, owner: str = "") -> UsageReport:
@@ -117,9 +118,7 @@ class PastCalls(ExtensionCalls):
         Raises:
             NotFoundError: there is no such task.
         """
-        return read(
-            UsageReport, await self._asked("GET", f"/tasks/{segment(task_id)}/usage", query={"owner": owner})
-        )
+        return read(UsageReport, await self._asked(Address.SHOW_USAGE, task_id, query={"owner": owner}))
 
     async def children(self, task_id: str, *, owner: str = "") -> list[SubTask]:
         """Return the tasks of a task's sub-agents, without artifacts; `task` and `watch` accept their ids.
@@ -129,7 +128,7 @@ class PastCalls(ExtensionCalls):
         Raises:
             NotFoundError: there is no such task.
         """
-        answer = await self._asked("GET", f"/tasks/{segment(task_id)}/children", query={"owner": owner})
+        answer = await self._asked(Address.LIST_CHILDREN, task_id, query={"owner": owner})
         return [
             SubTask(each.get("agentId", ""), read_task(each["task"])) for each in answer.get("children", [])
         ]
@@ -173,7 +172,7 @@ class PastCalls(ExtensionCalls):
         if content or files or data is not None:
             parts = await parts_of(content, files, data)
             body["message"] = message_json(message_of(parts, metadata, message_id=key))
-        answer = await self._asked("POST", f"/tasks/{segment(task_id)}/fork", body, key=key)
+        answer = await self._asked(Address.FORK_TASK, task_id, body=body, key=key)
         return read_task(answer["task"])
 
 

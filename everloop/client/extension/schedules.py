@@ -11,8 +11,9 @@ from pydantic import BeforeValidator, JsonValue
 from everloop.client.content import Content, Files, Json, Part, message_json, message_of, parts_of
 from everloop.client.errors import InvalidError
 from everloop.client.events import TaskState
-from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
+from everloop.client.extension.calls import Answer, ExtensionCalls, read
 from everloop.client.fold import state_of
+from everloop.workflows.contract.http_extension import Address
 
 Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate-other", "allow-all"]
 """Rule for a run while the task before still works: the run is skipped; it waits (one, or all); the other
@@ -70,7 +71,7 @@ class ScheduleCalls(ExtensionCalls):
         Args:
             owner: Another owner than the caller's; requires the scope admin.
         """
-        return self._listed("/schedules", "schedules", Schedule, {"owner": owner})
+        return self._listed(Address.LIST_SCHEDULES, name="schedules", kind=Schedule, query={"owner": owner})
 
     async def schedule(self, schedule_id: str, *, owner: str = "") -> Schedule:
         """Return a schedule with its next and last runs. `owner` as of `schedules`.
@@ -78,8 +79,7 @@ class ScheduleCalls(ExtensionCalls):
         Raises:
             NotFoundError: there is no such schedule.
         """
-        answer = await self._asked("GET", f"/schedules/{segment(schedule_id)}", query={"owner": owner})
-        return read(Schedule, answer)
+        return read(Schedule, await self._asked(Address.SHOW_SCHEDULE, schedule_id, query={"owner": owner}))
 
     async def create_schedule(  # noqa: PLR0913 -- all have names and defaults
         self,
@@ -127,7 +127,7 @@ class ScheduleCalls(ExtensionCalls):
         if push_config:
             body["pushConfig"] = cast("JsonValue", push_config)
         body["agent"] = agent or await self._connection.agent_id()
-        return read(Schedule, await self._asked("POST", "/schedules", body))
+        return read(Schedule, await self._asked(Address.CREATE_SCHEDULE, body=body))
 
     async def change_schedule(  # noqa: PLR0913 -- all have names and defaults
         self,
@@ -160,7 +160,7 @@ class ScheduleCalls(ExtensionCalls):
         body |= {name: value for name, value in given.items() if value is not None}
         if push_config is not None:
             body["pushConfig"] = cast("JsonValue", push_config)
-        return read(Schedule, await self._asked("PATCH", f"/schedules/{segment(schedule_id)}", body))
+        return read(Schedule, await self._asked(Address.CHANGE_SCHEDULE, schedule_id, body=body))
 
     async def pause_schedule(self, schedule_id: str) -> Schedule:
         """Pause a schedule: it starts no tasks until it is resumed. Repeating it is not an error.
@@ -168,7 +168,7 @@ class ScheduleCalls(ExtensionCalls):
         Raises:
             NotFoundError: there is no such schedule.
         """
-        return read(Schedule, await self._asked("POST", f"/schedules/{segment(schedule_id)}:pause"))
+        return read(Schedule, await self._asked(Address.PAUSE_SCHEDULE, schedule_id))
 
     async def resume_schedule(self, schedule_id: str) -> Schedule:
         """Resume a schedule. Repeating it is not an error.
@@ -176,7 +176,7 @@ class ScheduleCalls(ExtensionCalls):
         Raises:
             NotFoundError: there is no such schedule.
         """
-        return read(Schedule, await self._asked("POST", f"/schedules/{segment(schedule_id)}:resume"))
+        return read(Schedule, await self._asked(Address.RESUME_SCHEDULE, schedule_id))
 
     async def run_schedule(self, schedule_id: str) -> str:
         """Run a schedule now; return the id of its task, empty if it waits for the one before.
@@ -185,7 +185,7 @@ class ScheduleCalls(ExtensionCalls):
             NotFoundError: there is no such schedule.
             InvalidError: the task before it still runs, and `overlap` skips this one (status 409).
         """
-        return str((await self._asked("POST", f"/schedules/{segment(schedule_id)}:run")).get("taskId", ""))
+        return str((await self._asked(Address.RUN_SCHEDULE, schedule_id)).get("taskId", ""))
 
     async def delete_schedule(self, schedule_id: str, *, owner: str = "") -> None:
         """Delete a schedule; tasks that it has started go on. `owner` as of `schedules`.
@@ -193,7 +193,7 @@ class ScheduleCalls(ExtensionCalls):
         Raises:
             NotFoundError: there is no such schedule.
         """
-        await self._asked("DELETE", f"/schedules/{segment(schedule_id)}", query={"owner": owner})
+        await self._asked(Address.DELETE_SCHEDULE, schedule_id, query={"owner": owner})
 
 
 def _body(

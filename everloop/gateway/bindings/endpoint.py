@@ -26,8 +26,8 @@ from everloop.gateway.http.errors import AddressUnknownError, status_of
 from everloop.gateway.http.requests import A2ARequest, HttpContext, HttpEndpoint
 from everloop.gateway.operations.operation import Operation
 from everloop.gateway.tasks.streams import EVENT_ID
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.runtime.redis import cancel
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 from everloop.workflows.contract.parts import with_whole_numbers
 
 # Streams of server-sent events, the same on every binding over HTTP.

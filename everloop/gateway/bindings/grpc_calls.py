@@ -36,8 +36,8 @@ from everloop.gateway.http.server import STALLED_AFTER
 from everloop.gateway.operations.operation import OPERATIONS
 from everloop.gateway.requests.proto import read_message
 from everloop.gateway.tasks.snapshots import held_by
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.runtime.redis import cancel
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 
 # How gRPC says what went wrong: a status with details (A2A 1.0 §10.6, google.rpc.Status).
 

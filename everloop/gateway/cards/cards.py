@@ -13,8 +13,8 @@ from google.protobuf.struct_pb2 import Struct
 from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.cards.signing import CardKey
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION, HTTP_BASE, HTTP_EXTENSION
 from everloop.version import __version__
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION, HTTP_BASE, HTTP_EXTENSION
 
 # Which media types the card of an agent names. Pure.
 

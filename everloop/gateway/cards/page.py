@@ -16,8 +16,8 @@ from starlette.types import Scope
 from everloop.agents.agent import Agent
 from everloop.gateway.cards.cards import Cards
 from everloop.gateway.cards.routes import CACHE_CONTROL, CARD_PATH
-from everloop.runtime.protocol.tasks import HTTP_BASE
 from everloop.version import __version__
+from everloop.workflows.contract.http_extension import HTTP_BASE
 
 _STYLE = """
 :root { color-scheme: light dark; --dim: #667; --line: #8884; --link: #1a5fb4; }

@@ -37,10 +37,11 @@ from everloop.gateway.tasks.streams import (
     is_reached,
 )
 from everloop.gateway.tasks.tasks import Tasks
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION, left_out, to_direct_message, to_task
+from everloop.runtime.protocol.tasks import left_out, to_direct_message, to_task
 from everloop.stores.log.interface import START, Snapshot, position_order
 from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import first_position
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 from everloop.workflows.contract.tasks import TaskState
 
 TAKE_WAIT = 2.0

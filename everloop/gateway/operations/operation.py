@@ -25,7 +25,7 @@ from everloop.gateway.context import Caller, Viewer, agent_of, caller_of, is_leg
 from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError, a2a_errors
 from everloop.gateway.instruments import requests_refused
 from everloop.gateway.tasks.snapshots import held_by
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 
 Event = pb.Task | pb.Message | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
 """Events of a stream. The SDK declares this type beside its queues, which a gateway does not use."""

@@ -10,7 +10,6 @@ from pydantic import JsonValue
 
 from everloop.gateway.tasks.streams import EventId
 from everloop.runtime.protocol.tasks import (
-    EVENTS_EXTENSION,
     FAILED_ARTIFACT,
     NARRATION,
     TaskUrl,
@@ -33,6 +32,7 @@ from everloop.workflows.contract.events import (
     ToolCompleted,
 )
 from everloop.workflows.contract.fold import fails_drafts
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 from everloop.workflows.contract.messages import EMPTY, AgentMessage, TextPart
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 

@@ -32,14 +32,6 @@ from everloop.workflows.contract.names import view_message_id
 from everloop.workflows.contract.parts import is_sendable
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 
-EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
-"""A client that activates it receives every event of a task, as metadata of status updates under this URI."""
-
-HTTP_EXTENSION = "https://everloop.dev/extensions/http/v1"
-"""JSON over HTTP beside A2A; the card has its path as `base`."""
-
-HTTP_BASE = "/everloop/v1"
-
 FAILED_ARTIFACT: Mapping[str, JsonValue] = {"status": "failed"}
 """Metadata of an artifact that its task left unfinished."""
 

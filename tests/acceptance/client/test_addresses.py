@@ -12,9 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from everloop.client import Client
-from everloop.client.fold import EVENTS_EXTENSION
-from everloop.client.server import HTTP_EXTENSION
 from everloop.local.servers import LOOPBACK
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION, HTTP_EXTENSION
 from tests.acceptance.client.test_scripted_servers import Json, task
 from tests.support.servers.scripted_openai import QuietServer
 

@@ -34,9 +34,8 @@ from everloop.client import (
     UnreachableError,
     UnsupportedError,
 )
-from everloop.client.fold import EVENTS_EXTENSION
-from everloop.client.server import HTTP_EXTENSION
 from everloop.local.servers import LOOPBACK
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION, HTTP_EXTENSION
 from tests.support.servers.scripted_openai import QuietServer
 
 Json = dict[str, JsonValue]

@@ -5,7 +5,7 @@ from typing import Any
 
 from a2a.types import a2a_pb2 as pb
 
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 from tests.conformance.messages import STREAMS, VERSION, all_of, message
 from tests.conformance.stack import Stack
 from tests.support.wires.agent import Agent

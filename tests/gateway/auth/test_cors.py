@@ -10,8 +10,8 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.settings import GatewaySettings
-from everloop.runtime.protocol.tasks import HTTP_BASE
 from everloop.stores.log.store import TaskViews
+from everloop.workflows.contract.http_extension import HTTP_BASE
 from tests.gateway.harness import RunningGateway, key_scheme, running_gateway
 
 PAGE, OTHER = "https://console.example", "https://evil.example"

@@ -8,7 +8,7 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 
 from everloop.gateway.http.calls import RawRoute
-from everloop.runtime.protocol.tasks import HTTP_BASE
+from everloop.workflows.contract.http_extension import HTTP_BASE, Address
 from tests.gateway.auth.cluster import DOWNLOADS, OF_NO_TASK, Cluster, operations_of
 from tests.gateway.auth.test_scopes import is_not_found
 from tests.gateway.harness import unique
@@ -134,6 +134,8 @@ async def test_no_address_beside_a2a_tells_of_a_task(cluster: Cluster, caller: s
         for verb in route.methods or ()
         if route.path.startswith(HTTP_BASE) and re.search(r"/(tasks|approvals)/", route.path)
     }
+    served = {(route.path, verb) for route in named for verb in route.methods or ()}
+    assert {(HTTP_BASE + address.path, address.method) for address in Address} <= served
     assert len(paths) > 12
     for path, verb in sorted(paths):
         for below in BELOW:

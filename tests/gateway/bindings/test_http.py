@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 from tests.gateway.grpc_harness import BODY_BYTES
 from tests.support.wires.operations import params_of
 from tests.support.wires.wires import REST, Call, HttpWire, Reply, reply_of

@@ -16,10 +16,11 @@ from temporalio.client import Client
 
 from everloop import client as clients
 from everloop.gateway.auth.access import AccessControl
-from everloop.runtime.protocol.tasks import HTTP_BASE, timestamp
+from everloop.runtime.protocol.tasks import timestamp
 from everloop.stores.log.store import TaskViews
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from everloop.workflows.contract.http_extension import HTTP_BASE
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
 from tests.gateway.harness import (

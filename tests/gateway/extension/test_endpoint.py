@@ -20,7 +20,7 @@ from everloop.gateway.errors import TaskUnknownError
 from everloop.gateway.http.calls import Body, Call, answer, call_route
 from everloop.gateway.http.errors import ConflictError, unserved
 from everloop.gateway.http.requests import BodyLimits, HttpContext
-from everloop.runtime.protocol.tasks import HTTP_BASE
+from everloop.workflows.contract.http_extension import HTTP_BASE
 from tests.gateway.harness import key_scheme
 
 KEYS = {

@@ -14,9 +14,9 @@ from temporalio.client import Client
 
 from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl
-from everloop.runtime.protocol.tasks import HTTP_BASE
 from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from everloop.workflows.contract.http_extension import HTTP_BASE
 from everloop.workflows.contract.messages import AssistantMessage, text_of
 from everloop.workflows.contract.questions import Question, QuestionKind
 from tests.gateway.harness import AGENT, PublishingTools, key_scheme, running_gateway, unique, working

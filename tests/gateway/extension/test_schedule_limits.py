@@ -16,7 +16,6 @@ from everloop.activities.schedules import ScheduledTasks
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.extension import schedules
 from everloop.gateway.settings import Attachments
-from everloop.runtime.protocol.tasks import HTTP_BASE
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings
@@ -25,6 +24,7 @@ from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.quotas import LimitSettings, Quotas
+from everloop.workflows.contract.http_extension import HTTP_BASE
 from tests.gateway.harness import Named, PromptModel, running_gateway, unique, working
 
 SCHEDULES = f"{HTTP_BASE}/schedules"

@@ -22,7 +22,6 @@ from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import Attachments
-from everloop.runtime.protocol.tasks import HTTP_BASE
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.schedules.definition import ScheduleDefinition, schedule_id
 from everloop.runtime.schedules.recurrence import Recurrence
@@ -36,6 +35,7 @@ from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.quotas import LimitSettings, Quotas
+from everloop.workflows.contract.http_extension import HTTP_BASE
 from everloop.workflows.contract.names import context_key
 from tests.gateway.harness import AGENT, Named, PromptModel, key_scheme, running_gateway, unique, working
 from tests.support.encryption import keyring

@@ -10,10 +10,10 @@ from a2a.types import a2a_pb2 as pb
 from a2a.types.a2a_pb2 import TaskState as A2AState
 from temporalio.client import Client
 
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.log.interface import START
 from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, ToolCalled, Warned
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import TaskState

@@ -12,10 +12,10 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import Caller
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.log.store import TaskViews
 from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     TextPart,

@@ -6,7 +6,7 @@ from google.protobuf.json_format import MessageToDict
 
 from everloop.gateway.operations.updates import UpdateTranslator
 from everloop.gateway.tasks.streams import EventId
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION, FAILED_ARTIFACT
+from everloop.runtime.protocol.tasks import FAILED_ARTIFACT
 from everloop.workflows.contract.events import (
     AgentInvoked,
     ArtifactChunk,
@@ -17,6 +17,7 @@ from everloop.workflows.contract.events import (
     ToolCompleted,
     UsageReported,
 )
+from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart, Usage
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.unit.gateway.rendered_tasks import AT, URL, Sent, artifact, chunk, sent, view
