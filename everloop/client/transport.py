@@ -1,6 +1,7 @@
 """The SDK's transports, and one of ours: streams of JSON-RPC with event ids, which that of the SDK drops."""
 
 import json
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from uuid import uuid4
@@ -124,14 +125,20 @@ async def _server_sent(response: httpx.Response) -> AsyncGenerator[tuple[str, by
         raise UnreachableError("the server stops")
 
 
+_LINE_END = re.compile(rb"\r\n|\n|\r(?=[^\n])")
+"""The end of a line: a CR at the end of what has arrived may be the first half of one."""
+
+
 async def _lines(response: httpx.Response) -> AsyncGenerator[bytes]:
     """Yield the lines of a body. In server-sent events only CR and LF end one."""
     rest = bytearray()
     async for chunk in response.aiter_bytes():
         rest += chunk
-        if b"\n" not in chunk:
+        if b"\n" not in chunk and b"\r" not in chunk:
             continue
-        *lines, last = rest.split(b"\n")
+        *lines, last = _LINE_END.split(rest)
         rest = bytearray(last)
         for line in lines:
-            yield bytes(line).removesuffix(b"\r")
+            yield bytes(line)
+    if rest.endswith(b"\r"):
+        yield bytes(rest[:-1])

@@ -282,6 +282,19 @@ async def test_an_answer_may_start_over() -> None:
     assert [each.artifact.text for each in result.events if isinstance(each, ArtifactChanged)] == ["a,b\n1,2"]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+async def test_lines_end_as_they_may(end: str) -> None:
+    """Wherever their ends are cut."""
+    pieces = [event(task("WORKING"), "1"), event(chunk("response", "ab"), "2"), COMPLETED]
+    whole = "".join(pieces).replace("\n", end)
+    async with running() as everloop, Client(everloop.url) as client:
+        everloop.script = [[*whole]]
+        result = await client.send("x")
+
+    assert result.text == "ab"
+    assert [each.event_id for each in result.events] == ["1", "2", "9"]
+
+
 def _refusal(status_code: int, reason: str = "", **headers: str) -> Response:
     details: JsonValue = [{"@type": "x", "reason": reason}] if reason else []
     body = {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "so it is", "data": details}}

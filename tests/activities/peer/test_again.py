@@ -7,11 +7,14 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 from pydantic import JsonValue
+from starlette.responses import JSONResponse
 from temporalio.activity import ActivityCancellationDetails
 
+from everloop.agents.peer.plugin import peer
 from everloop.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.names import call_key
 from everloop.workflows.contract.questions import QuestionKind, answer_with
+from tests.acceptance.client.test_scripted_servers import Json, chunk, event, running, status, task
 from tests.support.rigs.peer_rig import PeerRig, Settings, ann
 from tests.support.rigs.tool_rig import ToolRig
 from tests.support.servers.peer_agent import RemoteAgent
@@ -50,6 +53,19 @@ async def test_a_stream_that_breaks_is_taken_up_again(remote: RemoteAgent) -> No
     assert (await attempt).startswith("done 1\n")
     assert rig.progress == ["half done"]
     assert len(remote.messages) == 1
+
+
+async def test_a_stream_with_ids_goes_on_after_the_last_event() -> None:
+    """The peer sends nothing twice, and the answer is whole."""
+    async with running() as server:
+        server.extensions = []
+        first = [event(task("WORKING"), "1"), event(chunk("response", "ab"), "2"), "cut"]
+        read: Json = {"jsonrpc": "2.0", "id": 1, "result": task("COMPLETED")["task"]}
+        rest = [event(chunk("response", "cd"), "3"), event(status("COMPLETED"), "4")]
+        server.script = [first, rest, JSONResponse(read)]
+        answer = await PeerRig(peer(server.url, name="ann")).run("say hi")
+    assert answer == "abcd\n\n(context: c)"
+    assert [headers.get("last-event-id") for headers in server.headers] == [None, "2", None]
 
 
 async def test_without_subscriptions_the_task_is_polled(remote: RemoteAgent) -> None:

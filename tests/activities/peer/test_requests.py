@@ -254,6 +254,13 @@ async def test_a_card_cannot_send_us_anywhere(remote: RemoteAgent) -> None:
     assert {heard["authorization"] for heard in remote.headers} == {"Bearer s3cret-token"}
 
 
+async def test_no_card_leads_elsewhere_by_grpc(remote: RemoteAgent) -> None:
+    """The policy of addresses is not asked there, whatever the address begins with."""
+    (interface,) = remote.card.supported_interfaces
+    interface.url, interface.protocol_binding = "https://localhost:1/", "GRPC"
+    assert "peer(hosts=[" in await PeerRig(ann(remote)).fail("say hi")
+
+
 @pytest.mark.parametrize("is_allowed", [True, False])
 async def test_credentials_stay_at_the_origin_of_the_card(
     monkeypatch: pytest.MonkeyPatch, *, is_allowed: bool
