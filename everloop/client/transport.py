@@ -126,7 +126,7 @@ async def _server_sent(response: httpx.Response) -> AsyncGenerator[tuple[str, by
 
 
 _LINE_END = re.compile(rb"\r\n|\n|\r(?=[^\n])")
-"""The end of a line: a CR at the end of what has arrived may be the first half of one."""
+"""The end of a line. A CR at the end of the received bytes may be followed by its LF."""
 
 
 async def _lines(response: httpx.Response) -> AsyncGenerator[bytes]:

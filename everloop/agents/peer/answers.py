@@ -14,7 +14,7 @@ from everloop.agents.peer.errors import PeerError, text_of_error
 from everloop.agents.tool_context import ToolContext
 from everloop.client.content import Artifact, text_of
 from everloop.client.content import Part as PeerPart
-from everloop.client.errors import ClientError
+from everloop.client.errors import ClientError, InvalidError
 from everloop.client.fold import RESPONSE, Task
 from everloop.runtime.protocol.tasks import to_data
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
@@ -138,8 +138,8 @@ class _Import:
                 name=self._name,
                 description=self._description,
             )
-        except (PeerError, ClientError) as error:
-            self._left = f"its file could not be fetched ({_said(error)})"
+        except ClientError as error:
+            self._left = f"its file could not be fetched ({text_of_error(error)})"
             return False
         return True
 
@@ -157,8 +157,8 @@ class _Import:
         if self._is_fetched(part) and not self._left:
             try:
                 content = b"".join([piece async for piece in self._fetched(url)])
-            except (PeerError, ClientError) as error:
-                self._left = f"a file could not be fetched ({_said(error)})"
+            except ClientError as error:
+                self._left = f"a file could not be fetched ({text_of_error(error)})"
             else:
                 return _file(content, media_type, filename)
         if url_problem(url):
@@ -171,7 +171,7 @@ class _Import:
         async for piece in self._connection.download(url):
             size += len(piece)
             if size > MAX_FILE:
-                raise PeerError(f"it has more than {MAX_FILE:,} bytes")
+                raise InvalidError(f"it has more than {MAX_FILE:,} bytes")
             yield piece
 
 
@@ -237,7 +237,3 @@ def _artifact_texts(task: Task) -> Iterator[str]:
 
 def _text_in(part: PeerPart) -> str:
     return json.dumps(part.data, ensure_ascii=False) if part.is_data else part.text or ""
-
-
-def _said(error: Exception) -> str:
-    return text_of_error(error) if isinstance(error, ClientError) else str(error)

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, TypeVar, cast
-from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
@@ -75,8 +74,3 @@ def read(kind: type[AnswerT], answer: Mapping[str, Any]) -> AnswerT:
         problem = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, problem["loc"]))
         raise ServerError(f"the server's {kind.__name__} cannot be read: {place}: {problem['msg']}") from None
-
-
-def segment(name: str) -> str:
-    """Return an id as one segment of an address."""
-    return quote(name, safe="")

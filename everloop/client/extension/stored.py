@@ -1,11 +1,12 @@
 """Artifacts stored by an Everloop, of all agents (docs/agents/artifacts.md#downloads)."""
 
 from datetime import datetime
+from urllib.parse import quote
 
 from pydantic import JsonValue
 
 from everloop.client.content import Part
-from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
+from everloop.client.extension.calls import Answer, ExtensionCalls, read
 
 
 class StoredPart(Answer):
@@ -60,6 +61,6 @@ class StoredCalls(ExtensionCalls):
         Raises:
             ExtensionMissingError: the server is not an Everloop.
         """
-        url = await self._connection.own(f"/artifacts/{segment(context_id)}")
+        url = await self._connection.own(f"/artifacts/{quote(context_id, safe='')}")
         answer = await self._connection.ask("GET", url, query={"taskId": task_id})
         return [read(StoredArtifact, each) for each in answer.get("artifacts", [])]
