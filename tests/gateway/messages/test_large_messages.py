@@ -16,7 +16,7 @@ from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.requests.parts import MAX_FILES, MAX_INLINE_BYTES, read_parts, size_of, with_files
 from everloop.runtime.temporal.payloads import data_converter
 from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.views.store import TaskViews
+from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.messages import FilePart, StoredPart, TaskReference, UserMessage
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.parts import is_text
