@@ -3,10 +3,9 @@
 import asyncio
 import hashlib
 import json
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import KW_ONLY, dataclass
 from typing import TypeVar
 
 import structlog
@@ -92,33 +91,23 @@ def _distinct(name: str, tool: str) -> str:
 # The sessions of a worker process with one server.
 
 MOST_SESSIONS = 32
-"""Maximum sessions of callers with headers of their own; more only while all of them are in use."""
-
-IDLE = 300.0
-"""Seconds after which an unused session of a caller ends."""
+"""Maximum sessions, one for each set of headers; more only while all of them are in use."""
 
 CLOSING = 10.0
 """Timeout for ending sessions, in seconds; a server that a command started needs up to 6 of them."""
 
 
-@dataclass(eq=False)
 class SessionPool:
-    """One session for each set of headers: opened on first use, shared, and replaced when it has ended.
+    """The session with a server: opened on first use, shared, and replaced when it has ended.
 
-    `most` are cached (default 32), each until it was unused for `idle` seconds; with None they never
-    expire.
+    Callers with headers of their own have sessions of their own; the `most` last used are cached.
     """
 
-    server: str
-    open_session: Callable[[Mapping[str, str]], McpSession]
-    _: KW_ONLY
-    idle: float | None = IDLE
-    most: int = MOST_SESSIONS
-
-    def __post_init__(self) -> None:
-        self._sessions: OrderedDict[str, McpSession] = OrderedDict()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._alive: set[McpSession] = set()
+    def __init__(self, server: McpDefinition, most: int = MOST_SESSIONS) -> None:
+        self._server = server
+        self._most = most
+        self._sessions = dict[str, McpSession]()  # the last used one at the end
+        self._alive = set[McpSession]()
         self._is_closed = False
 
     @asynccontextmanager
@@ -129,10 +118,13 @@ class SessionPool:
             McpUnavailableError: the pool is closed.
         """
         if self._is_closed:
-            raise McpUnavailableError(f"the MCP server {self.server!r} is closed; the worker stops")
+            raise McpUnavailableError(f"the MCP server {self._server.label!r} is closed; the worker stops")
         written = json.dumps(sorted((name.lower(), value) for name, value in headers.items()))
         key = hashlib.sha256(written.encode()).hexdigest()  # does not reveal them
-        session = self._find(key, headers)
+        session = self._sessions.pop(key, None)
+        if session is None or session.has_ended:
+            session = self._opened(headers)
+        self._sessions[key] = session
         session.users += 1
         try:
             yield session
@@ -140,56 +132,31 @@ class SessionPool:
             session.users -= 1
             if session.has_ended:
                 session.retire()
-            self._rest(key)
+            self._evict()
 
     async def close(self) -> None:
         """End all sessions permanently, with all their running calls."""
         self._is_closed = True
-        for key in list(self._sessions):
-            self._drop(key)
+        self._sessions.clear()
         for session in self._alive:
             session.leave()
         if self._alive:
             _, late = await asyncio.wait([session.owner for session in self._alive], timeout=CLOSING)
             for owner in late:
-                _log.warning("MCP session does not end", server=self.server)
+                _log.warning("MCP session does not end", server=self._server.label)
                 owner.cancel()
 
-    def _find(self, key: str, headers: Mapping[str, str]) -> McpSession:
-        session = self._sessions.get(key)
-        if session and session.has_ended:
-            self._drop(key)
-            session = None
-        if session is None:
-            session = self._sessions[key] = self.open_session(headers)
-            self._alive.add(session)
-            opened = session
-            session.owner.add_done_callback(lambda _: self._alive.discard(opened))
-        self._sessions.move_to_end(key)
+    def _opened(self, headers: Mapping[str, str]) -> McpSession:
+        session = McpSession(self._server, headers)
+        self._alive.add(session)
+        session.owner.add_done_callback(lambda _: self._alive.discard(session))
         return session
 
-    def _rest(self, key: str) -> None:
-        """Evict sessions above the limit, and schedule the end of unused ones."""
-        for other in [key for key, session in self._sessions.items() if not session.users]:
-            if len(self._sessions) <= self.most:
-                break
-            self._drop(other)
-        session = self._sessions.get(key)
-        if session and not session.users and self.idle is not None:
-            self._stop_timer(key)
-            self._timers[key] = asyncio.get_running_loop().call_later(self.idle, self._drop_unused, key)
-
-    def _drop_unused(self, key: str) -> None:
-        if (session := self._sessions.get(key)) and not session.users:
-            self._drop(key)
-
-    def _drop(self, key: str) -> None:
-        self._stop_timer(key)
-        self._sessions.pop(key).retire()
-
-    def _stop_timer(self, key: str) -> None:
-        if timer := self._timers.pop(key, None):
-            timer.cancel()
+    def _evict(self) -> None:
+        """Drop the unused sessions above the limit, the longest unused ones first."""
+        unused = [key for key, session in self._sessions.items() if not session.users]
+        for key in unused[: max(0, len(self._sessions) - self._most)]:
+            self._sessions.pop(key).retire()
 
 
 Result = TypeVar("Result")
@@ -205,12 +172,7 @@ class McpClient:
 
     def __init__(self, definition: McpDefinition) -> None:
         self._server = definition
-        self._pool = SessionPool(
-            definition.label,
-            lambda headers: McpSession(definition, headers),
-            # A caller with headers from a function may never return; a shared session stays.
-            idle=IDLE if callable(definition.headers) else None,
-        )
+        self._pool = SessionPool(definition)
 
     async def list_tools(self, caller: Identity) -> list[Tool]:
         """Request the tools of the server.

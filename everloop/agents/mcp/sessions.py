@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
+from typing import cast
 
 import structlog
 from mcp import Client, MCPError
@@ -25,7 +26,6 @@ from everloop.agents.mcp.errors import (
     mcp_error,
     misshapen,
 )
-from everloop.agents.mcp.repair import repair_answers
 from everloop.agents.mcp.results import Concealment
 from everloop.agents.mcp.transports import connection_to
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
@@ -91,10 +91,6 @@ class ToolList:
         self._known_until = 0.0
         self._changes = 0
         self._asking: asyncio.Task[Mapping[str, Tool]] | None = None
-
-    def known(self, name: str) -> Tool | None:
-        """Return a tool from the cache, without a request."""
-        return (self._known or {}).get(name)
 
     def forget(self) -> None:
         """Invalidate the cache, so that the list is requested before its next use."""
@@ -183,7 +179,14 @@ class McpSession:
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._leaves = asyncio.Event()
         self.tools = ToolList(server, self._page)
-        connection = connection_to(server, headers, on_change=self.tools.forget, on_end=self.leave)
+        self._output_schemas = dict[str, object]()
+        connection = connection_to(
+            server,
+            headers,
+            output_schemas=self._output_schemas,
+            on_change=self.tools.forget,
+            on_end=self.leave,
+        )
         # Without the context of the first caller: neither its trace nor its log fields.
         self.owner = asyncio.create_task(self._hold(connection), context=Context())
 
@@ -206,6 +209,7 @@ class McpSession:
         Raises:
             McpError: the call has no result.
         """
+        await self.tools.get()  # the SDK lists the tools after a call, if they were not listed before
         async with self._asking() as client:
             with mcp_span(self._server, client.protocol_version, "tools/call", name) as span:
                 try:
@@ -226,11 +230,11 @@ class McpSession:
         Raises:
             McpProtocolError: it does not match. Without a usable schema it passes: the tool has run.
         """
-        tool = self.tools.known(name)
-        if tool is None or tool.output_schema is None:
+        schema = self._output_schemas.get(name)
+        if schema is None:
             return
         try:
-            violations = await find_schema_violations_soon(tool.output_schema, [result.structured_content])
+            violations = await find_schema_violations_soon(_schema(schema), [result.structured_content])
         except SchemaUnfitError as error:
             _log.warning(
                 "result of an MCP tool not checked by its outputSchema",
@@ -264,9 +268,6 @@ class McpSession:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(OPENING):
                     client = await stack.enter_async_context(connection)
-                # The SDK would check results with Python's `re`, in this thread; we do it in `call`.
-                client.session.validate_tool_result = _leave_unchecked
-                repair_answers(client, self._server.label)
                 self._opened.set_result(client)
                 await self._stay(client)
         except Exception as error:  # noqa: BLE001 -- users of the connection get any error that ended it
@@ -325,8 +326,10 @@ class McpSession:
             raise mcp_error(error, self._server.label, self.concealment.in_error) from None
 
 
-async def _leave_unchecked(name: str, result: CallToolResult) -> None:
-    """Replace the SDK's check of structured results."""
+def _schema(given: object) -> dict[str, JsonValue]:
+    if not isinstance(given, dict):
+        raise SchemaUnfitError("the schema is no object")
+    return cast("dict[str, JsonValue]", given)
 
 
 def _closed(server: McpDefinition) -> McpError:

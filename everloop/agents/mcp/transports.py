@@ -1,5 +1,6 @@
 """One connection to an MCP server, with the official SDK."""
 
+import codecs
 import json
 import logging
 import os
@@ -7,25 +8,33 @@ import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import Context
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
-import anyio
 import httpx2
 import structlog
+from anyio import EndOfStream
 from anyio.abc import ObjectReceiveStream
-from anyio.streams.text import TextReceiveStream
 from mcp import Client, StdioServerParameters
-from mcp.client import stdio
 from mcp.client.stdio import get_default_environment, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, Implementation, ServerNotification, ToolListChangedNotification
+from mcp_types import (
+    INTERNAL_ERROR,
+    Implementation,
+    JSONRPCNotification,
+    JSONRPCResponse,
+    ServerNotification,
+    ToolListChangedNotification,
+)
 from opentelemetry import propagate
+from typing_extensions import Buffer
 
 from everloop.agents.mcp import launcher
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.mcp.errors import Fault, McpUnavailableError
+from everloop.agents.mcp.repair import repaired
 from everloop.runtime.outbound.responses import (
     UNCOMPRESSED,
     AnswerBound,
@@ -132,46 +141,11 @@ def _faulty(request: httpx2.Request, fault: Fault, status: int, answer: str = ""
     return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
 
 
-# MCP servers that a command starts.
+# The messages of a server, over either transport.
 
 Message = SessionMessage | Exception
 
 _log = structlog.get_logger()
-
-
-class WholeLines(TextReceiveStream):
-    """The output of a server, line by line, each of limited size.
-
-    The SDK joins the pieces of a line by copying all of them for each piece, however long it becomes.
-    """
-
-    async def receive(self) -> str:
-        """Return complete lines, or the last one without its end.
-
-        Raises:
-            BrokenResourceError: a line is too large, or has too many values; the session ends.
-        """
-        bound, pieces = AnswerBound(), list[str]()
-        while True:
-            try:
-                piece = await super().receive()
-            except anyio.EndOfStream:
-                if pieces:
-                    return "".join(pieces)
-                raise
-            pieces.append(piece)
-            try:
-                bound.feed(piece.encode())
-            except AnswerTooLargeError as problem:
-                _log.warning("MCP server ended", reason=f"a line is too large: {problem}")
-                await self.aclose()  # otherwise the SDK would wait for the server to end
-                raise anyio.BrokenResourceError from None
-            if "\n" in piece:
-                return "".join(pieces)
-
-
-# The SDK has no argument for it.
-stdio.TextReceiveStream = WholeLines  # pyright: ignore[reportPrivateImportUsage] -- as above
 
 
 class MessageStream(Protocol):
@@ -181,22 +155,96 @@ class MessageStream(Protocol):
     async def aclose(self) -> None: ...
 
 
-class WatchedStream(ObjectReceiveStream[Message]):
-    """The messages of a server. Reports their end."""
+class ServerStream(ObjectReceiveStream[Message]):
+    """The messages of a server, with repaired results. Reports their end."""
 
-    def __init__(self, stream: MessageStream, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        stream: MessageStream,
+        server: str,
+        output_schemas: dict[str, object],
+        on_end: Callable[[], None],
+    ) -> None:
         self._stream = stream
+        self._server = server
+        self._output_schemas = output_schemas
         self._on_end = on_end
+
+    @property
+    def last_context(self) -> Context | None:
+        """The context of the last message's sender, in which the SDK handles it."""
+        return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Message:
         try:
-            return await self._stream.receive()
+            message = await self._stream.receive()
         except BaseException:
             self._on_end()
             raise
+        match message:
+            case SessionMessage(message=JSONRPCResponse() as response):
+                response.result = repaired(response.result, self._server, self._output_schemas)
+            case SessionMessage(message=JSONRPCNotification() as notice) if notice.method == LINE_TOO_LARGE:
+                self._on_end()
+                raise EndOfStream
+            case _:
+                pass
+        return message
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+# MCP servers that a command starts.
+
+LINE_TOO_LARGE = "notifications/everloop/line_too_large"
+"""Message in place of a line of a server that exceeds the limits; ends its session."""
+
+_LINES = "everloop_mcp_lines"
+"""Name of the encoding of servers."""
+
+
+class LinesDecoder(codecs.IncrementalDecoder):
+    """Decodes UTF-8 by whole lines, each of limited size.
+
+    The SDK joins the pieces of a line by copying all of them for each piece, however long it becomes; the
+    encoding is its only setting for how it reads.
+    """
+
+    def __init__(self, errors: str = "strict") -> None:
+        super().__init__(errors)
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(errors)
+        self._bound = AnswerBound()
+        self._pieces = list[bytes]()
+        self._has_ended = False
+
+    def decode(self, input: Buffer, final: bool = False) -> str:  # noqa: A002, FBT001, FBT002 -- as in the base class
+        if self._has_ended:
+            return ""
+        piece = bytes(input)
+        self._pieces.append(piece)
+        try:
+            self._bound.feed(piece)
+        except AnswerTooLargeError as problem:
+            _log.warning("MCP server ended", reason=f"a line is too large: {problem}")
+            self._has_ended, self._pieces = True, []
+            return f'\n{{"jsonrpc": "2.0", "method": "{LINE_TOO_LARGE}"}}\n'
+        if b"\n" not in piece:
+            return ""
+        whole, self._pieces, self._bound = b"".join(self._pieces), [], AnswerBound()
+        return self._utf8.decode(whole)
+
+
+def _find_lines(name: str) -> codecs.CodecInfo | None:
+    utf8 = codecs.lookup("utf-8")
+    return (
+        codecs.CodecInfo(utf8.encode, utf8.decode, incrementaldecoder=LinesDecoder)
+        if name == _LINES
+        else None
+    )
+
+
+codecs.register(_find_lines)
 
 
 def _parameters(definition: McpDefinition) -> StdioServerParameters:
@@ -207,6 +255,7 @@ def _parameters(definition: McpDefinition) -> StdioServerParameters:
         command=words[0],
         args=words[1:],
         env=dict(definition.env),
+        encoding=_LINES,
         encoding_error_handler="replace",  # a log line in another encoding would end all reading
     )
 
@@ -239,21 +288,28 @@ def connection_to(
     definition: McpDefinition,
     headers: Mapping[str, str],
     *,
+    output_schemas: dict[str, object],
     on_change: Callable[[], None],
     on_end: Callable[[], None],
 ) -> Client:
     """Return a connection that is not open yet; it has to be opened and closed by the same task.
 
-    `on_change` is called when the server's tools have changed, `on_end` when it has ended. It cannot
-    request anything of us (sampling, elicitation, roots), and its log messages are dropped.
+    `output_schemas` gets those of listed tools. `on_change` is called when the server's tools have changed,
+    `on_end` when it has ended. It cannot request anything of us (sampling, elicitation, roots), and its log
+    messages are dropped.
     """
 
     async def notice(message: ServerNotification | Exception) -> None:
         if isinstance(message, ToolListChangedNotification):
             on_change()
 
+    @asynccontextmanager
+    async def transport() -> AsyncGenerator[Any]:
+        async with _transport(definition, headers) as (read, write):
+            yield ServerStream(read, definition.label, output_schemas, on_end), write
+
     return Client(
-        _transport(definition, headers, on_end),
+        transport(),
         read_timeout_seconds=READING,
         message_handler=notice,
         client_info=_US,
@@ -262,9 +318,7 @@ def connection_to(
 
 
 @asynccontextmanager
-async def _transport(
-    definition: McpDefinition, headers: Mapping[str, str], on_end: Callable[[], None]
-) -> AsyncGenerator[Any]:
+async def _transport(definition: McpDefinition, headers: Mapping[str, str]) -> AsyncGenerator[Any]:
     """Connect to the server, or start it and end it with the block: SIGTERM and SIGKILL follow 2 s apart.
 
     Its standard error goes to that of this process, even if `sys.stderr` was replaced.
@@ -273,9 +327,8 @@ async def _transport(
         McpUnavailableError: the command does not exist, or no client can be made.
     """
     if definition.command:
-        stderr = sys.__stderr__ or sys.stderr
-        async with stdio_client(_parameters(definition), stderr) as (read, write):
-            yield WatchedStream(read, on_end), write
+        async with stdio_client(_parameters(definition), sys.__stderr__ or sys.stderr) as streams:
+            yield streams
         return
     async with (
         _http_client(definition, headers) as client,

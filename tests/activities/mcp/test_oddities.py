@@ -153,6 +153,29 @@ async def test_a_result_that_cannot_be_checked_reaches_the_model(
     assert "outputSchema" in capsys.readouterr().out
 
 
+async def test_a_call_that_is_repeated_in_a_new_session_is_checked_there() -> None:
+    """The tools are listed before it: after it, an error of the list would hide its result."""
+    schema: Object = {"type": "object", "required": ["degrees"]}
+    asked = list[str]()
+
+    async def answer(request: Request) -> Response:
+        found: Object = await request.json() if request.method == "POST" else {}
+        asked.append(str(found.get("method")))
+        if asked[-1] == "tools/list":
+            return result_of(found, {"tools": [{**GOOD, "outputSchema": schema}]})
+        if asked[-1] != "tools/call":
+            return plain(found)
+        return (
+            Response(status_code=404) if asked.count("tools/call") == 1 else result_of(found, {"content": []})
+        )
+
+    async with served(answer) as url, opened(mcp(url, name="odd")) as server:
+        with pytest.raises(McpProtocolError, match="breaks the rule"):
+            await Caller(server).call("good")
+    calls = [method for method in asked if method.startswith("tools/")]
+    assert calls == ["tools/list", "tools/call", "tools/list", "tools/call"]
+
+
 @pytest.mark.parametrize("more", [{}, {"content": None}, {"content": []}], ids=str)
 @pytest.mark.parametrize("is_error", [False, True])
 async def test_structured_content_is_a_result_by_itself(more: Object, *, is_error: bool) -> None:
@@ -181,11 +204,15 @@ async def said(results: Object) -> AsyncGenerator[Plugin]:
     async def answer(request: Request) -> Response:
         found: Object = await request.json() if request.method == "POST" else {}
         if result := results.get(str(found.get("method"))):
-            return JSONResponse({"jsonrpc": "2.0", "id": found["id"], "result": result})
+            return result_of(found, result)
         return plain(found)
 
     async with served(answer) as url, opened(mcp(url, name="odd")) as server:
         yield server
+
+
+def result_of(asked: Object, result: JsonValue) -> Response:
+    return JSONResponse({"jsonrpc": "2.0", "id": asked["id"], "result": result})
 
 
 def plain(asked: Object) -> Response:

@@ -26,7 +26,6 @@ from everloop.agents.mcp.errors import (
     McpRefusedError,
     McpUnavailableError,
 )
-from everloop.agents.mcp.plugin import McpServer
 from everloop.agents.mcp.sessions import McpSession
 from everloop.workflows.contract.tasks import Identity
 from tests.support.rigs.mcp_rig import (
@@ -166,8 +165,7 @@ async def test_a_command_that_is_no_server_is_named(
 
 async def test_a_caller_who_gives_up_leaves_the_session_to_others() -> None:
     """It goes on opening, though who asked for it first did not wait."""
-    session = McpSession(McpDefinition(command=QUICK_STDIO), {})
-    pool = SessionPool("own", lambda _: session)
+    pool = SessionPool(McpDefinition(command=QUICK_STDIO))
 
     async def ask() -> CallToolResult:
         async with pool.session({}) as shared:
@@ -309,42 +307,27 @@ async def test_a_server_that_refuses_is_named(
 
 async def test_sessions_of_callers_are_bounded(url: str) -> None:
     """Who was away longest loses its session first; one in use stays."""
-    opened: list[McpSession] = []
-
-    def open_session(headers: Mapping[str, str]) -> McpSession:
-        definition = mcp(url)
-        assert isinstance(definition, McpServer)
-        opened.append(McpSession(definition.definition, headers))
-        return opened[-1]
-
-    pool = SessionPool("own", open_session, most=2)
+    pool = SessionPool(McpDefinition(url=url), most=2)
+    sessions = list[McpSession]()
     try:
         async with pool.session({"x": "in use"}) as in_use:
             for number in range(4):
                 async with pool.session({"x": str(number)}) as session:
                     await session.tools.get()
-            assert [session.has_ended for session in opened] == [False, True, True, True, False]
+                sessions.append(session)
+            assert [session.has_ended for session in sessions] == [True, True, True, False]
             await in_use.tools.get()
         async with pool.session({"x": "in use"}) as again:
             assert again is in_use
-        await asyncio.wait([session.owner for session in opened[1:4]])
+        await asyncio.wait([session.owner for session in sessions[:3]])
     finally:
         await pool.close()
 
 
-async def test_a_session_that_nobody_uses_ends(url: str) -> None:
-    """A caller may never come back; a call that outlives its worker must not start a server again."""
-    definition = mcp(url)
-    assert isinstance(definition, McpServer)
-    pool = SessionPool("own", lambda headers: McpSession(definition.definition, headers), idle=0)
-    try:
-        async with pool.session({}) as session:
-            await session.tools.get()
-        await asyncio.wait_for(session.owner, 10)
-        async with pool.session({}) as another:
-            assert another is not session
-    finally:
-        await pool.close()
-    with pytest.raises(McpUnavailableError, match="'own' is closed"):
+async def test_a_closed_pool_opens_no_session(url: str) -> None:
+    """A call that outlives its worker must not start a server again."""
+    pool = SessionPool(McpDefinition(url=url))
+    await pool.close()
+    with pytest.raises(McpUnavailableError, match="is closed"):
         async with pool.session({}):
             pass
