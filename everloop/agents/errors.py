@@ -19,7 +19,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from functools import cache, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast, dataclass_transform, get_args
+from typing import Any, ParamSpec, TypeVar, dataclass_transform, get_args
 
 from pydantic import ConfigDict, Field, ValidationError, validate_call
 from pydantic.dataclasses import dataclass
@@ -292,7 +292,10 @@ _MODULES = {
 _EVERLOOP = sys.modules[__name__.partition(".")[0]]
 """The package, whose public names authors import: an import statement here would point upwards."""
 
-_PUBLIC = cast("list[str]", vars(_EVERLOOP)["__all__"])
+
+def _public() -> list[str]:
+    return _EVERLOOP.__all__
+
 
 _UNEXPECTED = re.compile(r"^(\w+)\(\) got an unexpected keyword argument '(\w+)'$")
 
@@ -302,9 +305,9 @@ def _hint(error: BaseException) -> str:
         case ModuleNotFoundError():
             return "; correct the name, or install what it is of in the environment of Everloop"
         case ImportError(name="everloop"):
-            return _nearest(str(error).partition("'")[2].partition("'")[0], _PUBLIC)
+            return _nearest(str(error).partition("'")[2].partition("'")[0], _public())
         case TypeError() if found := _UNEXPECTED.match(str(error)):
-            called = getattr(_EVERLOOP, found[1], None) if found[1] in _PUBLIC else None
+            called = getattr(_EVERLOOP, found[1], None) if found[1] in _public() else None
             return _nearest(found[2], list(inspect.signature(called).parameters)) if called else ""
         case NameError(name=str(name)):
             return _hint_of_name(name, error)
@@ -313,11 +316,11 @@ def _hint(error: BaseException) -> str:
 
 
 def _hint_of_name(name: str, error: NameError) -> str:
-    home = _MODULES.get(name) or ("everloop" if name in _PUBLIC else "")
+    home = _MODULES.get(name) or ("everloop" if name in _public() else "")
     if home:
         return f"; import it: from {home} import {name}"
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return _nearest(name, [*frame.f_locals, *frame.f_globals, *_PUBLIC, *dir(builtins)])
+    return _nearest(name, [*frame.f_locals, *frame.f_globals, *_public(), *dir(builtins)])
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -18,7 +18,6 @@ from everloop.gateway.bindings.rest import RestCall, RestCalls, Write, read_quer
 from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.operations.operation import OPERATIONS, Operation
 from everloop.gateway.requests.proto import is_strict_base64, read_params
-from everloop.runtime.lean import load
 
 if TYPE_CHECKING:
     from a2a.server.request_handlers.request_handler import RequestHandler
@@ -28,9 +27,6 @@ def serve_legacy(
     handler: "RequestHandler", operation: Operation, params: BaseModel, context: ServerCallContext
 ) -> Any:  # noqa: ANN401 -- something to await, or a stream
     """Begin an operation of A2A 0.3."""
-    load(
-        "a2a.server.request_handlers", "grpc"
-    )  # the binding has it from elsewhere, where it is wanted (9 MiB)
     from everloop.gateway.bindings.legacy_handler import LegacyHandler  # noqa: PLC0415 -- see its head
 
     return getattr(LegacyHandler(handler), operation.method)(params, context)

@@ -9,7 +9,6 @@ import structlog
 from temporalio.client import Plugin
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from everloop.runtime.lean import load
 from everloop.runtime.telemetry.logs import configure_logs, temporal_core_logs
 from everloop.runtime.telemetry.settings import TelemetrySettings
 
@@ -101,7 +100,6 @@ def _log_temporal_core() -> None:
 
 def _resource(service: str) -> "Resource":
     """Return the resource of the OTEL_* variables, without the SDK's placeholder for a missing name."""
-    load("opentelemetry.sdk.resources", "psutil")  # a description of the process
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 -- 1 MiB, for who wants traces or metrics
 
     attributes = dict(Resource.create().attributes)

@@ -29,7 +29,6 @@ UNUSED = {
     "aiologic",  # its queues
     "boto3",  # blobs in S3
     "cryptography.hazmat.bindings",  # keys, of any kind
-    "greenlet",
     "everloop.models.client",  # models
     "everloop.workflows.agent_task",  # tasks
     "grpc",  # the binding, on a port that is not set
@@ -43,14 +42,14 @@ UNUSED = {
     "opentelemetry.exporter",  # traces and metrics
     "opentelemetry.sdk",  # likewise
     "prometheus_client",  # metrics
-    "psutil",
     "rich",
     "temporalio.contrib.opentelemetry",  # traces
     "temporalio.testing",
     "tiktoken",  # the data of an encoding
-    "watchfiles",
 }
-"""By what is needed for it; what libraries load only because it is there has no reason at all."""
+"""By what is needed for it; what libraries load only because it is there has no reason at all.
+
+Less than a MiB does not count."""
 
 
 @pytest.mark.parametrize("kind", ["worker", "gateway"])

@@ -22,7 +22,7 @@ from tests.support.servers.processes import ROOT
 
 TIMEOUT = 200.0
 NOT_OF_THE_PACKAGE = (".*", "__pycache__", "build", "*.egg-info", "bench", "docs", "tests", "node_modules")
-DATA = {".lua", ".toml", ".typed"}
+DATA = {".lua", ".pyi", ".toml", ".typed"}
 
 NOT_PACKED = {"ruff.toml"}
 
