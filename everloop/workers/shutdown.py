@@ -14,8 +14,7 @@ class RunningActivities(Interceptor):
     """Cancels the activities of stopping workers until none runs.
 
     The SDK cancels an activity once. One that continued after an operator paused it, or after Temporal
-    forgot it (`everloop.activities.lease`), has used that up, and redis-py may lose a cancellation
-    (Python 3.11): the worker would wait for the whole call.
+    forgot it (`everloop.activities.lease`), has used that up: the worker would wait for the whole call.
     """
 
     def __init__(self) -> None:

@@ -36,7 +36,6 @@ from everloop.gateway.http.server import STALLED_AFTER
 from everloop.gateway.operations.operation import OPERATIONS
 from everloop.gateway.requests.proto import read_message
 from everloop.gateway.tasks.snapshots import held_by
-from everloop.runtime.redis import cancel
 from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 
 # How gRPC says what went wrong: a status with details (A2A 1.0 §10.6, google.rpc.Status).
@@ -179,19 +178,7 @@ class Calls(grpc.aio.ServerInterceptor):
                     return _written(method, await answer(request, context))
                 return await self._stream(method, stream(request, context), context)
 
-        async def end_with_the_call(requests: _Requests, context: Context) -> object:
-            """Cancel the work when its client leaves: gRPC signals it once, which may get lost."""
-            serving = asyncio.create_task(serve(requests, context))
-            try:
-                await asyncio.wait({serving})
-            except asyncio.CancelledError:
-                await cancel(serving)
-                if not serving.cancelled():
-                    serving.exception()  # no client is left to receive it
-                raise
-            return serving.result()
-
-        return end_with_the_call
+        return serve
 
     async def _stream(self, method: _Method, responses: AsyncGenerator[Message], context: Context) -> None:
         async with aclosing(responses):

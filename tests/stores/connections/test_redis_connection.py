@@ -1,15 +1,18 @@
 """Which Redis fits, and what is said of one that does not."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 from pydantic import ValidationError
 from redis.asyncio import Redis
+from redis.asyncio.connection import Connection
 
 from everloop.local.servers import free_port
 from everloop.runtime.redis import RedisUnfitError, StoreSettings, check_redis, connect_redis
@@ -138,6 +141,28 @@ async def test_a_connection_that_broke_between_two_commands_is_made_anew(own_red
         await redis.set("name", "value")
         await own_redis.client_kill_filter(_type="normal", skipme=True)
         assert await redis.get("name") == "value"
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_no_command_loses_its_cancellation(own_redis: Redis, steps: int) -> None:
+    """In Python 3.11 that of a long one got lost when it came just after all had been sent."""
+    connection = cast("Connection", await own_redis.connection_pool.get_connection())
+    await connection.send_command("PING")
+    assert await connection.read_response() == "PONG"
+    writer = connection._writer
+    assert writer
+    sending = asyncio.create_task(connection.send_command("SET", "key", "v" * 8_000_000))
+    await asyncio.sleep(0)
+    while writer.transport.get_write_buffer_size():  # noqa: ASYNC110 -- it has no event
+        await asyncio.sleep(0)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+
+    if sending.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+    await connection.disconnect()
+    await own_redis.connection_pool.release(connection)
 
 
 async def test_a_user_who_may_not_look_gets_a_warning(own_redis: Redis) -> None:
