@@ -14,29 +14,10 @@ import structlog
 from pydantic import BeforeValidator, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-# The names of all settings, so that misspelt ones are reported.
+from everloop.runtime.setting_names import SETTINGS
 
 PREFIX = "EVERLOOP_"
 """Prefix of Everloop's variables; fields of settings may name another variable."""
-
-SETTINGS = frozenset({
-    "AGENTS", "API_KEYS_FILE", "ARTIFACT_INLINE_BYTES", "ARTIFACT_TTL_DAYS", "AUTH",
-    "AUTH_ALLOW_ANONYMOUS", "BIND", "BLOBS", "BLOB_DIRECTORY", "BLOB_TTL_DAYS", "BLOCKING_TIMEOUT",
-    "BUILD_ID", "CARD_KEY", "CARD_KEY_ID", "CODEC_ORIGINS", "CONSOLE", "CONVERSATION_TTL_DAYS",
-    "CORS_ORIGINS", "CSV_FORMULAS", "DEMO_DIRECTORY", "FORK_MODELS",
-    "DEMO_LEDGER", "DEMO_TOOL_DELAY", "DEPLOYMENT", "ENCRYPTION_KEYS_FILE", "GRPC_PORT", "GRPC_URL", "HOST",
-    "JWT_ALGORITHMS", "JWT_AUDIENCE", "JWT_CLAIMS", "JWT_ISSUER", "JWT_JWKS_URL", "JWT_OWNER_CLAIM",
-    "JWT_PUBLIC_KEY_FILE", "JWT_SECRET_FILE", "LOG_LEVEL", "MAX_BODY_BYTES", "MAX_CACHED_WORKFLOWS",
-    "MAX_CONCURRENT_ACTIVITIES", "MAX_MESSAGE_BYTES", "MAX_OPEN_TASKS", "MAX_STREAMS",
-    "MAX_STREAMS_PER_OWNER", "MAX_TASK_BYTES", "METRICS_ADDRESS", "MODEL",
-    "MODELS_FILE", "MTLS_HEADER", "MTLS_PROXIES", "PORT", "PUBLIC_URL", "PUSH", "PUSH_ALLOW",
-    "QUEUE_RATES", "REDIS_PORT", "REDIS_URL", "REQUESTS_PER_MINUTE", "REQUEST_BURST", "S3_BUCKET",
-    "S3_ENDPOINT", "S3_PREFIX", "S3_PRESIGNED", "S3_SSE", "S3_SSE_KEY_ID", "SHUTDOWN_GRACE", "SPLIT_QUEUES",
-    "TARGET_CPU", "TARGET_MEMORY", "TASK_QUEUE", "TASK_TTL_DAYS", "TEMPORAL_PORT", "TEMPORAL_UI_PORT",
-    "TEMPORAL_UI_URL", "TOOL_RECORD_TTL_DAYS", "TRANSCRIPT_TTL_DAYS", "VERSION",
-    "API_KEY", "PROFILE", "TOKEN",  # of the commands of clients
-})  # fmt: skip
-"""Names of all processes, commands, shipped agents and deployment files: they share one environment."""
 
 
 class Settings(BaseSettings):

@@ -1,7 +1,7 @@
-"""Write docs/settings.md from the settings classes of the code: `python docs/development/site/settings.py`.
+"""Write docs/settings.md and the list of all names: `python docs/development/site/settings.py`.
 
-What a field means is its docstring; its default and its limits are those that pydantic checks. A test
-compares the page with what this writes.
+They are made from the settings classes of the code. What a field means is its docstring; its default and
+its limits are those that pydantic checks. A test compares the files with what this writes.
 """
 
 import ast
@@ -21,9 +21,13 @@ from pydantic.fields import FieldInfo
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
 
-from everloop.runtime.settings import Settings  # noqa: E402 -- a script has its own folder on the path alone
+from everloop.runtime.settings import PREFIX, Settings  # noqa: E402 -- a script has its own folder on the path alone
 
 PAGE = ROOT / "docs/settings.md"
+NAMES = ROOT / "everloop/runtime/setting_names.py"
+
+OF_OTHERS = ("API_KEY", "BIND", "PROFILE", "TOKEN", "VERSION")
+"""Names of what no class reads: the compose file, and commands that ask a gateway."""
 
 INTRO = """\
 # Settings
@@ -51,6 +55,15 @@ processes the same values.
 
 “Of” says who reads a variable: workers, gateways, or both. The tables are written from the code.
 """
+
+NAMES_HEAD = '''\
+"""Names of all settings, of which misspelt ones are told; written by docs/development/site/settings.py.
+
+Processes, commands, shipped agents and deployment files share one environment.
+"""
+
+SETTINGS = frozenset(
+    {'''
 
 LOCAL = "`everloop up`"
 
@@ -126,6 +139,13 @@ def page() -> str:
     if settings:
         raise LookupError(f"GROUPS has no place for {', '.join(settings)}: add them")
     return "\n".join([INTRO, *tables])
+
+
+def names() -> str:
+    """Return the module with the names of all settings."""
+    ours = [name.removeprefix(PREFIX) for name in found_settings() if name.startswith(PREFIX)]
+    lines = [f'        "{name}",' for name in sorted({*ours, *OF_OTHERS})]
+    return "\n".join([NAMES_HEAD, *lines, "    }", ")", ""])
 
 
 def found_settings() -> dict[str, Setting]:
@@ -241,3 +261,4 @@ def _link(found: re.Match[str]) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    NAMES.write_text(names(), encoding="utf-8")

@@ -12,9 +12,10 @@ from tests.support.servers.processes import ROOT
 PYTHON = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference/python").glob("*.md"))
 
 
-def test_the_page_of_settings_is_what_the_code_says() -> None:
+def test_the_page_of_settings_and_the_list_of_their_names_are_what_the_code_says() -> None:
     """Run docs/development/site/settings.py after a change of a setting."""
     assert settings.PAGE.read_text(encoding="utf-8") == settings.page()
+    assert settings.NAMES.read_text(encoding="utf-8") == settings.names()
 
 
 @pytest.mark.parametrize("package", ["everloop", "everloop.client", "everloop.testing"])

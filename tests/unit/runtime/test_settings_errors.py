@@ -4,11 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from everloop.gateway.settings import GatewaySettings
-from everloop.local.settings import StackSettings
 from everloop.runtime.redis import StoreSettings
-from everloop.runtime.settings import PREFIX, SETTINGS, Settings, explain, unknown_settings
+from everloop.runtime.settings import Settings, explain, unknown_settings
 from everloop.runtime.telemetry.settings import TelemetrySettings
-from tests.support.deploy.process_settings import process_settings, variables_of
 
 NO_NUMBER = "Input should be a valid integer, unable to parse string as an integer"
 TOO_SMALL = "Input should be greater than or equal to 1"
@@ -43,18 +41,6 @@ def test_each_wrong_variable_is_named(
 def test_a_log_level_may_be_written_in_any_case() -> None:
     """Operators write INFO as often as info."""
     assert TelemetrySettings.model_validate({"EVERLOOP_LOG_LEVEL": "Warning"}).log_level == "warning"
-
-
-def test_the_list_of_settings_is_whole() -> None:
-    """Whoever adds a setting puts its name there, else a process would call it unknown."""
-    read = {name for name in process_settings() if name.startswith(PREFIX)}
-    fields = StackSettings.model_fields.items()
-    stack = {variable for name, field in fields for variable in variables_of(StackSettings, name, field)}
-    compose, client = ("BIND", "VERSION"), ("API_KEY", "PROFILE", "TOKEN")
-    others = {f"{PREFIX}{name}" for name in (*compose, *client)}
-    assert {f"{PREFIX}{name}" for name in SETTINGS} == read | {
-        name for name in stack if name.startswith(PREFIX)
-    } | others
 
 
 def test_a_misspelt_setting_is_told_with_the_nearest() -> None:
