@@ -28,7 +28,7 @@ from everloop.workflows.contract.artifacts import ArtifactPart, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, TextPart, join_texts
 from everloop.workflows.contract.names import RESULT_PREFIX, result_artifact
-from everloop.workflows.contract.parts import TEXT_BEGINNING, encoding_of, is_text
+from everloop.workflows.contract.parts import TEXT_BEGINNING, cut_bytes, encoding_of, is_text
 
 # Content of artifacts for models, page by page.
 
@@ -54,7 +54,7 @@ async def read_page(texts: AsyncIterator[str], start: int, most: int = _PAGE_BYT
         position += len(text)
         if position > start + PAGE:
             break
-    page = page.encode(errors="replace")[:most].decode(errors="ignore")
+    page = cut_bytes(page, most)
     end = start + len(page)
     if end < position and page:
         return f"{page}\n[more from start={end} on]"

@@ -27,6 +27,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from everloop.runtime.user_code import error_text, inner_errors, translate_base_exceptions
+from everloop.workflows.contract.parts import cut, shorten
 
 
 class AgentError(Exception):
@@ -218,8 +219,7 @@ def rendered(value: object) -> str:
     if isinstance(value, type):
         return value.__name__
     if value is None or isinstance(value, str | int | float):
-        text = repr(value)
-        return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
+        return cut(repr(value), _MOST_CHARACTERS)
     return f"of type {type(value).__name__}"
 
 
@@ -274,8 +274,7 @@ def _reason_of(error: BaseException) -> str:
         reason = f"{type(error).__name__}: {error.msg}"
     else:
         reason = f"{error_text(error)}{_hint(error)}"
-    line = " ".join(reason.split())
-    return line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]} …"
+    return shorten(reason, MAX_REASON)
 
 
 _MODULES = {

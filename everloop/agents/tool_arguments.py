@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from everloop.agents.tool import Tool
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
 from everloop.runtime.user_code import error_text, translate_base_exceptions
+from everloop.workflows.contract.parts import cut
 
 # The result of a tool call: from a Python value to the text that the model reads.
 
@@ -43,7 +44,7 @@ _ANYTHING = TypeAdapter[object](object)
 
 def excerpt(text: str) -> str:
     """Return the beginning of a result, for subscribers."""
-    return text if len(text) <= EXCERPT_LENGTH else f"{text[: EXCERPT_LENGTH - 1]}…"
+    return cut(text, EXCERPT_LENGTH)
 
 
 _MAX_PROBLEMS = 20

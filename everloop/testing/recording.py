@@ -24,6 +24,7 @@ from everloop.client.http import HttpClient
 from everloop.models.catalogue import Catalogue, Provider
 from everloop.testing.errors import ScriptError
 from everloop.testing.model import StandIn, served
+from everloop.workflows.contract.parts import cut
 
 FORMAT: Literal["everloop-recording/1"] = "everloop-recording/1"
 SILENCE = 300.0
@@ -266,4 +267,4 @@ def differences(
 
 def _shown(value: JsonValue) -> str:
     text = "nothing" if value is None else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
+    return cut(text, _SHOWN)

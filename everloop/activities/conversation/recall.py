@@ -11,15 +11,16 @@ from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     FilePart,
-    Part,
     SpokenMessage,
     TextPart,
     ToolCall,
     ToolMessage,
     TranscriptMessage,
     UserMessage,
+    part_text,
 )
 from everloop.workflows.contract.names import name_calls
+from everloop.workflows.contract.parts import cut_for_model
 from everloop.workflows.contract.settings import Memory
 
 MAX_BYTES = 100_000
@@ -125,7 +126,7 @@ def remembered(transcript: Sequence[TranscriptMessage]) -> list[ConversationMess
             messages.append(_user_message(message))
         elif message.call_id in wanted:
             wanted -= {message.call_id}  # a second result has no call
-            content = _cut(message.content, MAX_RESULT_CHARACTERS)
+            content = cut_for_model(message.content, MAX_RESULT_CHARACTERS)
             # No later task reads on in it, nor looks at its files again.
             beginning = {"content": content, "whole": 0, "kept": "", "files": ()}
             messages.append(message.model_copy(update=beginning))
@@ -149,7 +150,7 @@ def _answered(reply: AssistantMessage, later: Iterable[SpokenMessage]) -> frozen
 
 
 def _reply(reply: AssistantMessage, answered: frozenset[str]) -> list[AssistantMessage]:
-    text = _cut(reply.text or reply.closing, MAX_CHARACTERS)
+    text = cut_for_model(reply.text or reply.closing, MAX_CHARACTERS)
     calls = tuple(_call(call) for call in reply.tool_calls if call.id in answered)
     return [AssistantMessage(text=text, tool_calls=calls)] if text or calls else []
 
@@ -161,7 +162,7 @@ def _call(call: ToolCall) -> ToolCall:
         return call
     # Providers refuse arguments that are no JSON.
     return call.model_copy(
-        update={"arguments": dumps({"cut": _cut(call.arguments, MAX_ARGUMENT_CHARACTERS)})}
+        update={"arguments": dumps({"cut": cut_for_model(call.arguments, MAX_ARGUMENT_CHARACTERS)})}
     )
 
 
@@ -179,19 +180,11 @@ def _user_message(message: UserMessage) -> UserMessage:
     files = (part for part in message.parts if isinstance(part, FilePart))
     # Of one that is kept somewhere its address is enough.
     kept = [file for file in files if not file.content and len(file.url) <= MAX_URL_CHARACTERS][:MAX_FILES]
-    texts = [_text(part) for part in message.parts if not any(part is file for file in kept)]
+    texts = [part_text(part, _line_of) for part in message.parts if not any(part is file for file in kept)]
     bare = [part.model_copy(update={"metadata": {}}) for part in kept]
-    words = [TextPart(text=_cut("\n\n".join(texts), MAX_CHARACTERS))] if texts else []
+    words = [TextPart(text=cut_for_model("\n\n".join(texts), MAX_CHARACTERS))] if texts else []
     return UserMessage(message_id=message.message_id, parts=(*words, *bare))
 
 
-def _text(part: Part) -> str:
-    if isinstance(part, FilePart):
-        return describe(part.model_copy(update={"url": _cut(part.url, MAX_URL_CHARACTERS)}))
-    return part.text if isinstance(part, TextPart) else dumps(part.data, ensure_ascii=False)
-
-
-def _cut(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    return f"{text[:most]}\n[{len(text) - most} more characters were cut off]"
+def _line_of(file: FilePart) -> str:
+    return describe(file.model_copy(update={"url": cut_for_model(file.url, MAX_URL_CHARACTERS)}))

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from everloop.cli.output import cut
 from everloop.runtime.printable import printable
 
 if TYPE_CHECKING:
@@ -95,8 +96,7 @@ def _last_line(traceback: object) -> str:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MOST else f"{line[:MOST]} …"
+    return cut(" ".join(text.split()), MOST)
 
 
 def _record(line: bytes) -> Record | None:

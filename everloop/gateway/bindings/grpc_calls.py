@@ -37,6 +37,7 @@ from everloop.gateway.operations.operation import OPERATIONS
 from everloop.gateway.requests.proto import read_message
 from everloop.gateway.tasks.snapshots import held_by
 from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
+from everloop.workflows.contract.parts import cut_bytes
 
 # How gRPC says what went wrong: a status with details (A2A 1.0 §10.6, google.rpc.Status).
 
@@ -74,10 +75,8 @@ def _details(error: A2AError, reason: str) -> Iterator[Message]:
 
 
 def _shortened(text: str) -> str:
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= LONGEST_TEXT:
-        return encoded.decode()
-    return encoded[:LONGEST_TEXT].decode(errors="ignore") + "…"
+    short = cut_bytes(text, LONGEST_TEXT)
+    return short if len(short) == len(text) else f"{short}…"
 
 
 LEGACY_SERVICE = "a2a.v1.A2AService"

@@ -1,6 +1,5 @@
 """Admission of messages: each starts a task or continues one."""
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -38,11 +37,12 @@ from everloop.workflows.contract.messages import (
     FilePart,
     Part,
     TaskReference,
-    TextPart,
     UserMessage,
+    part_text,
     text_of,
 )
 from everloop.workflows.contract.names import context_key, derive_context_id
+from everloop.workflows.contract.parts import cut_bytes, cut_for_model
 from everloop.workflows.contract.questions import QUESTION, names_question_for_sure
 from everloop.workflows.contract.tasks import AgentSpec, Fork, Identity, Route, TaskInput, TaskView
 
@@ -319,10 +319,7 @@ def _check_context(incoming: IncomingMessage, view: TaskView) -> None:
 def _summary(agent: Agent, message: UserMessage) -> str:
     has_data = any(isinstance(part, DataPart) for part in message.parts)
     text = " ".join(text_of(message.parts).split()) or ("(data)" if has_data else "(files)")
-    line = f"{agent.name}: {text}".encode()
-    if len(line) <= MAX_SUMMARY_BYTES:
-        return line.decode()
-    return line[: MAX_SUMMARY_BYTES - len("…".encode())].decode(errors="ignore") + "…"
+    return cut_bytes(f"{agent.name}: {text}", MAX_SUMMARY_BYTES)
 
 
 # Results of tasks as text.
@@ -340,25 +337,14 @@ def _results(view: TaskView) -> tuple[str, str]:
     answer = artifacts.pop(RESPONSE_ARTIFACT, None) or (None if artifacts else view.status.message)
     said = "\n\n".join(f"[{each.name or id_}]\n{_joined(each.parts)}" for id_, each in artifacts.items())
     answered = _joined(answer.parts) if answer else ""
-    return _cut(said), _cut(answered) or ("" if said else NOTHING)
-
-
-def _cut(text: str) -> str:
-    if len(text) <= MAX_CHARACTERS:
-        return text
-    return f"{text[:MAX_CHARACTERS]}\n[{len(text) - MAX_CHARACTERS} more characters were cut off]"
+    said, answered = (cut_for_model(text, MAX_CHARACTERS) for text in (said, answered))
+    return said, answered or ("" if said else NOTHING)
 
 
 def _joined(parts: Sequence[Part]) -> str:
-    return "\n".join(_text(part) for part in parts)
+    return "\n".join(part_text(part, _line_of) for part in parts)
 
 
-def _text(part: Part) -> str:
-    match part:
-        case TextPart():
-            return part.text
-        case DataPart():
-            return json.dumps(part.data, ensure_ascii=False)
-        case FilePart():
-            where = part.url or (f"artifact {part.stored.artifact_id!r}" if part.stored else "not shown here")
-            return f"(file {part.filename or 'without a name'}, {part.media_type}: {where})"
+def _line_of(file: FilePart) -> str:
+    where = file.url or (f"artifact {file.stored.artifact_id!r}" if file.stored else "not shown here")
+    return f"(file {file.filename or 'without a name'}, {file.media_type}: {where})"

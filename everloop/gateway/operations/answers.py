@@ -10,6 +10,7 @@ from everloop.gateway.requests.fields import check_id
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
 from everloop.stores.secrets import Secrets
 from everloop.workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
+from everloop.workflows.contract.parts import cut
 from everloop.workflows.contract.questions import (
     CHAT_PREFIX,
     QUESTION,
@@ -215,8 +216,7 @@ async def _check_schema(question: Question, value: JsonValue) -> None:
         _log.warning("answer not checked: its schema is unfit", reason=str(unfit))
         return
     for violation in violations:
-        path = violation.json_path
-        place = path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}…"
+        place = cut(violation.json_path, MAX_PATH)
         raise AnswerInvalidError(
             f"the answer to question {question.id!r} breaks the rule {violation.rule} at {place}; "
             f"{expected(question)}"

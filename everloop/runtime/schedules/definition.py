@@ -21,6 +21,7 @@ from everloop.runtime.schedules.recurrence import Recurrence
 from everloop.runtime.settings import Settings
 from everloop.workflows.contract import names
 from everloop.workflows.contract.messages import Part, UserMessage, describe_parts, text_of
+from everloop.workflows.contract.parts import cut_bytes
 from everloop.workflows.contract.tasks import AgentSpec, Identity, TaskInput, TaskState
 
 
@@ -167,5 +168,5 @@ class ScheduleDefinition:
 
     @property
     def _summary(self) -> str:
-        line = f"{self.agent_name}: {' '.join(text_of(self.parts).split()) or '(files)'}".encode()
-        return line[:MAX_SUMMARY_BYTES].decode(errors="ignore")
+        line = f"{self.agent_name}: {' '.join(text_of(self.parts).split()) or '(files)'}"
+        return cut_bytes(line, MAX_SUMMARY_BYTES)

@@ -5,7 +5,7 @@ Source: A2A 1.0 §4.1.4 (Message), §4.1.6 (Part); OpenAI Chat Completions for r
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Annotated, Literal
 
@@ -297,6 +297,17 @@ TranscriptMessage = Annotated[
 def text_of(parts: tuple[Part, ...]) -> str:
     """Return the text of the text parts, one paragraph each; data and files are left out."""
     return "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def part_text(part: Part, line_of: Callable[[FilePart], str]) -> str:
+    """Return a text as it is, data as JSON, and what `line_of` says of a file."""
+    match part:
+        case TextPart():
+            return part.text
+        case DataPart():
+            return json.dumps(part.data, ensure_ascii=False)
+        case FilePart():
+            return line_of(part)
 
 
 def is_plain(part: Part) -> bool:

@@ -161,15 +161,28 @@ MAX_EXCERPT_BYTES = 16_000
 
 def beginning(text: str) -> str:
     """Truncate a text to `MAX_EXCERPT_BYTES`, in whole characters."""
-    if len(text) * 4 <= MAX_EXCERPT_BYTES:
-        return text
-    return text[:MAX_EXCERPT_BYTES].encode(errors="replace")[:MAX_EXCERPT_BYTES].decode(errors="ignore")
+    return text if len(text) * 4 <= MAX_EXCERPT_BYTES else cut_bytes(text, MAX_EXCERPT_BYTES)
+
+
+def cut(text: str, length: int) -> str:
+    """Truncate a text with an ellipsis to at most `length` characters."""
+    return text if len(text) <= length else f"{text[: max(length - 1, 0)]}…"
 
 
 def shorten(text: str, length: int) -> str:
     """Return the text on one line, truncated with an ellipsis to at most `length` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= length else f"{line[: length - 1]}…"
+    return cut(" ".join(text.split()), length)
+
+
+def cut_bytes(text: str, most: int) -> str:
+    """Truncate a text to at most `most` bytes of UTF-8, in whole characters, without a mark."""
+    return text[:most].encode(errors="replace")[:most].decode(errors="ignore")
+
+
+def cut_for_model(text: str, length: int) -> str:
+    """Truncate a text after `length` characters, and say how many more there were."""
+    more = len(text) - length
+    return f"{text[:length]}\n[{more} more characters were cut off]" if more > 0 else text
 
 
 NO_DOUBLE = "has a whole number that no double is; send it as a text"

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import ConfigDict, JsonValue
 
 from everloop.workflows.contract.messages import DataPart, ToolCall, UserMessage, text_of
+from everloop.workflows.contract.parts import cut
 from everloop.workflows.contract.payloads import Wire
 
 QUESTION = "question"
@@ -393,7 +394,7 @@ def _read_data(value: JsonValue) -> JsonValue:
 
 
 def _refusal(question: Question) -> str:
-    text = question.text if len(question.text) <= MAX_REPEATED else f"{question.text[:MAX_REPEATED]}…"
+    text = cut(question.text, MAX_REPEATED)
     return f"this does not answer question {question.id!r}: {expected(question)}. The question is: {text}"
 
 
