@@ -97,9 +97,9 @@ class AnswerBound:
         if self._is_escaped:
             chunk = chunk[:-1]
         pieces = chunk.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = pieces[1::2] if self._in_text else pieces[::2]
+        outside = b"".join(pieces[1::2] if self._in_text else pieces[::2])
         self._in_text ^= len(pieces) % 2 == 0
-        return sum(piece.count(mark) for piece in outside for mark in (b",", b"[", b"{"))
+        return sum(map(outside.count, (b",", b"[", b"{")))
 
 
 def check_encoding(headers: Mapping[str, str]) -> None:
