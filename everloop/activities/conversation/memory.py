@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, groupby
+from itertools import accumulate
 
 import structlog
 from temporalio import activity
@@ -39,10 +39,7 @@ from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.ports import ContextPort
 from everloop.workflows.contract.settings import Memory
 
-# What is summed up next of a conversation, by its strategy.
-
-FAN_IN = 4
-"""So many summaries of one level become one of the next level ("hierarchical")."""
+# What is summed up next of a conversation.
 
 MAX_BLOCK_CHARACTERS = 60_000
 """Of the messages, as JSON, that one call of the model sums up, unless one of them alone has more."""
@@ -50,51 +47,34 @@ MAX_BLOCK_CHARACTERS = 60_000
 
 @dataclass(frozen=True)
 class SummaryStep:
-    """A summary to write: of earlier summaries, and of messages after them, up to position `end`."""
+    """A summary to write: of the earlier one, and of messages after it, up to position `end`."""
 
-    level: int
     start: int
     end: int
-    earlier: tuple[ConversationSummary, ...] = ()
-    messages: tuple[ConversationMessage, ...] = ()
+    earlier: str
+    messages: Sequence[ConversationMessage]
 
 
 def next_step(
-    memory: Memory,
-    summaries: Sequence[ConversationSummary],
-    start: int,
-    messages: Sequence[ConversationMessage],
+    summaries: Sequence[ConversationSummary], start: int, messages: Sequence[ConversationMessage]
 ) -> SummaryStep | None:
     """Return what to sum up, None if nothing is left. `messages` are too old to be recalled, from `start` on.
 
     No summary covers them. Their range is cut into blocks so that no call of the model has to read too much.
     """
-    if memory.strategy == "hierarchical" and (full := _full_level(summaries)):
-        return SummaryStep(full[0].level + 1, full[0].start, full[-1].end, earlier=tuple(full))
     if not messages:
         return None
-    if memory.strategy == "hierarchical":
-        block = messages[: _block_end(messages, memory.max_messages)]
-        return SummaryStep(0, start, start + len(block), messages=tuple(block))
-    block = messages[: _block_end(messages, len(messages))]
+    block = messages[: _block_end(messages)]
     first = summaries[0].start if summaries else start
-    return SummaryStep(0, first, start + len(block), tuple(summaries), tuple(block))
+    earlier = "\n\n".join(summary.text for summary in summaries)
+    return SummaryStep(first, start + len(block), earlier, block)
 
 
-def _full_level(summaries: Sequence[ConversationSummary]) -> list[ConversationSummary]:
-    """Return the oldest summaries in a row that are to become one; none if there are not enough."""
-    for _, group in groupby(summaries, key=lambda summary: summary.level):
-        if len(row := list(group)) >= FAN_IN:
-            return row[:FAN_IN]
-    return []
-
-
-def _block_end(messages: Sequence[ConversationMessage], most: int) -> int:
+def _block_end(messages: Sequence[ConversationMessage]) -> int:
     """Return how many messages one summary takes: those that fit, or else the fewest that belong together."""
     ends = [end for end in safe_ends(messages) if end]
     sizes = list(accumulate(len(message.model_dump_json()) for message in messages))
-    fitting = [end for end in ends if end <= most and sizes[end - 1] <= MAX_BLOCK_CHARACTERS]
-    return max(fitting, default=ends[0])
+    return max((end for end in ends if sizes[end - 1] <= MAX_BLOCK_CHARACTERS), default=ends[0])
 
 
 MAX_SUMMARY_CHARACTERS = 8_000
@@ -170,7 +150,7 @@ class RememberedConversation(ContextPort):
 
     async def _next_step(self, context: str, memory: Memory) -> SummaryStep | None:
         found = await self._read(context)
-        return next_step(memory, found.summaries, found.start, self._too_old(memory, found))
+        return next_step(found.summaries, found.start, self._too_old(memory, found))
 
     async def _read(self, context: str) -> _Conversation:
         summaries = await self.conversations.get_summaries(context)
@@ -195,12 +175,11 @@ class RememberedConversation(ContextPort):
     async def _write(
         self, call: CompactConversationInput, step: SummaryStep, heartbeat: Heartbeat
     ) -> ConversationSummary:
-        earlier = "\n\n".join(summary.text for summary in step.earlier)
         said = [message for message in step.messages if message != FORGOTTEN]
-        written = partial(ConversationSummary, level=step.level, start=step.start, end=step.end)
-        if not said and len(step.earlier) <= 1:  # all of it was deleted
-            return written(text=earlier or "(deleted)")
-        notes = [SummaryMessage(end=1, text=earlier), *said]
+        written = partial(ConversationSummary, start=step.start, end=step.end)
+        if not said:  # all of it was deleted
+            return written(text=step.earlier or "(deleted)")
+        notes = [SummaryMessage(end=1, text=step.earlier), *said]
         model = self.models.choose(call.model, call.task.agent_id).name
         text, usage = await write_summary(self.models, call.task, model, notes, len(notes), heartbeat)
         if not text:
@@ -211,7 +190,6 @@ class RememberedConversation(ContextPort):
             )
         _log.info(
             "conversation summed up",
-            summary_level=step.level,
             start=step.start,
             end=step.end,
             **usage.model_dump(include={"input_tokens", "output_tokens", "cost"}),

@@ -13,6 +13,9 @@ _TOLERANT = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
 _COUNT = "a whole number from 1"
 
+Strategy = Literal["window", "summary"]
+"""Treatment of old messages: left out ("window"), or summed up by the model ("summary")."""
+
 _Room = Annotated[int, Field(ge=1, description=f"{_COUNT}; no memory is memory=None")]
 
 
@@ -20,7 +23,7 @@ _Room = Annotated[int, Field(ge=1, description=f"{_COUNT}; no memory is memory=N
 class Compaction:
     """Compaction of a long prompt; the first message always stays."""
 
-    strategy: Literal["window", "summary"] = "window"
+    strategy: Strategy = "window"
     """Whether old messages are left out ("window") or summed up by the model ("summary")."""
     prompt_tokens: Annotated[
         int | None, Field(ge=1, description=f"{_COUNT}, or None to wait for the provider to refuse")
@@ -35,10 +38,9 @@ class Memory:
     max_messages: _Room = 20
     max_tokens: _Room = 8000
     """Approximate total of recalled tokens."""
-    strategy: Literal["window", "summary", "hierarchical"] = "window"
-    """Older messages are left out ("window"), or the model sums them up after the answer: in one summary
-    ("summary"), or in summaries of summaries ("hierarchical"), which preserve more of a long
-    conversation."""
+    strategy: Strategy = "window"
+    """Whether older messages are left out ("window") or summed up by the model after the answer
+    ("summary")."""
     auto_compact: bool = True
     """False: nothing is summed up automatically."""
 

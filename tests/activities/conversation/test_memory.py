@@ -177,7 +177,6 @@ async def test_a_transcript_that_is_not_the_history_is_asked_for(rig: Conversati
 
 LONG: Sequence[tuple[Memory, bool]] = [
     (SUMMARY, True),
-    (replace(SUMMARY, strategy="hierarchical"), True),
     (replace(SUMMARY, strategy="window"), False),
     (replace(SUMMARY, auto_compact=False), False),
     (replace(SUMMARY, max_messages=5), False),

@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.activities.conversation.memory import FAN_IN, MAX_BLOCK_CHARACTERS, SummaryStep, next_step
+from everloop.activities.conversation.memory import MAX_BLOCK_CHARACTERS, SummaryStep, next_step
 from everloop.activities.conversation.recall import (
     MAX_ARGUMENT_CHARACTERS,
     MAX_CHARACTERS,
@@ -34,7 +32,6 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from everloop.workflows.contract.settings import Memory
 
 
 def said(text: str = "a") -> UserMessage:
@@ -172,12 +169,8 @@ def test_of_many_files_only_lines_are_remembered() -> None:
     assert message.parts == (TextPart(text=f"{line}\n\na"), *files[:MAX_FILES])
 
 
-HIERARCHICAL = Memory(strategy="hierarchical", max_messages=3)
-SUMMARY = Memory(strategy="summary", max_messages=3)
-
-
-def summary(start: int, end: int, level: int = 0) -> ConversationSummary:
-    return ConversationSummary(level=level, start=start, end=end, text=f"{start} to {end}")
+def summary(start: int, end: int) -> ConversationSummary:
+    return ConversationSummary(start=start, end=end, text=f"{start} to {end}")
 
 
 def work(calls: int) -> list[ConversationMessage]:
@@ -188,90 +181,41 @@ def work(calls: int) -> list[ConversationMessage]:
 
 
 FIVE = [said(str(n)) for n in range(5)]
-LEVEL = [summary(0, 3), summary(3, 6), summary(6, 9), summary(9, 12)]
 
 
-def test_one_summary_takes_in_summaries_of_another_strategy() -> None:
-    """An agent may change its memory."""
-    earlier = (summary(0, 12, level=1), summary(12, 15))
-    assert next_step(SUMMARY, earlier, 15, FIVE) == SummaryStep(0, 0, 20, earlier, tuple(FIVE))
+def test_the_next_summary_takes_in_the_earlier_one() -> None:
+    """With the messages after it."""
+    assert next_step([summary(0, 12)], 12, FIVE) == SummaryStep(0, 17, "0 to 12", FIVE)
+    assert next_step([summary(0, 12)], 12, []) is None
 
 
-def test_blocks_become_summaries_of_the_first_level() -> None:
-    """Each of about as many messages as the agent recalls, apart from earlier ones."""
-    assert next_step(HIERARCHICAL, LEVEL[:3], 9, FIVE) == SummaryStep(0, 9, 12, messages=tuple(FIVE[:3]))
-
-
-LEVELS: Sequence[tuple[Sequence[ConversationSummary], tuple[int, int, int] | None]] = [
-    ([], None),
-    (LEVEL[:3], None),
-    (LEVEL, (1, 0, 12)),
-    ([summary(0, 12, 1), *LEVEL[:3]], None),
-    (
-        [summary(0, 1, 1), summary(1, 2), summary(2, 3), summary(3, 4), summary(4, 5), summary(5, 6)],
-        (1, 1, 5),
-    ),
-    ([summary(n, n + 1, 1) for n in range(4)], (2, 0, 4)),
-    ([summary(0, 1), summary(1, 2, 1), *[summary(n, n + 1) for n in range(2, 5)]], None),
-]
-
-
-@pytest.mark.parametrize(("summaries", "expected"), LEVELS)
-def test_four_summaries_in_a_row_become_one_of_the_next_level(
-    summaries: Sequence[ConversationSummary], expected: tuple[int, int, int] | None
-) -> None:
-    """Before anything else; with less than four and no messages nothing is left to do."""
-    step = next_step(HIERARCHICAL, summaries, 100, [])
-    assert (step and (step.level, step.start, step.end)) == expected
-    if step:
-        assert next_step(HIERARCHICAL, summaries, 100, FIVE) == step
-        assert (len(step.earlier), step.messages) == (FAN_IN, ())
-
-
+ONE_CALL = (ToolCall(id="0", name="t", arguments="{}"),)
 BIG = said("x" * (MAX_BLOCK_CHARACTERS // 2))
-BLOCKS: Sequence[tuple[Literal["summary", "hierarchical"], Sequence[ConversationMessage], int]] = [
-    ("summary", FIVE, 5),
-    ("summary", [BIG, BIG], 1),
-    ("summary", [said("x" * MAX_BLOCK_CHARACTERS), said()], 1),
-    ("summary", [said(), *work(2), BIG, BIG], 5),
-    ("hierarchical", FIVE, 3),
-    ("hierarchical", [said(), *work(1), said()], 3),
-    ("hierarchical", [said(), *work(2), said()], 1),
-    ("hierarchical", [*work(5), said()], 6),
-    ("hierarchical", [*work(5)], 6),
+BLOCKS: Sequence[tuple[Sequence[ConversationMessage], int]] = [
+    (FIVE, 5),
+    ([BIG, BIG], 1),
+    ([said("x" * MAX_BLOCK_CHARACTERS), said()], 1),
+    ([said(), *work(2), BIG, BIG], 5),
+    ([BIG, *work(2), BIG], 4),
+    ([AssistantMessage(text="x" * MAX_BLOCK_CHARACTERS, tool_calls=ONE_CALL), *work(1)[1:], said()], 2),
 ]
 
 
-@pytest.mark.parametrize(("strategy", "messages", "count"), BLOCKS)
-def test_a_block_is_not_too_long_to_be_read(
-    strategy: Literal["summary", "hierarchical"], messages: Sequence[ConversationMessage], count: int
-) -> None:
+@pytest.mark.parametrize(("messages", "count"), BLOCKS)
+def test_a_block_is_not_too_long_to_be_read(messages: Sequence[ConversationMessage], count: int) -> None:
     """Unless what belongs together is: no call is parted from its results."""
-    memory = Memory(strategy=strategy, max_messages=3)
-    step = next_step(memory, [], 10, messages)
-    assert step == SummaryStep(0, 10, 10 + count, messages=tuple(messages[:count]))
+    step = next_step([], 10, messages)
+    assert step == SummaryStep(10, 10 + count, "", messages[:count])
 
 
-@given(
-    strategy=st.sampled_from(["summary", "hierarchical"]),
-    most=st.integers(1, 6),
-    turns=st.lists(st.integers(0, 4), min_size=1, max_size=30),
-)
-def test_all_messages_get_summed_up(
-    strategy: Literal["summary", "hierarchical"], most: int, turns: Sequence[int]
-) -> None:
-    """Step by step, without a gap; few summaries are left, and no range parts a call from a result."""
-    messages = [message for calls in turns for message in [said(), *work(calls)]]
-    memory = Memory(strategy=strategy, max_messages=most)
-    kept, ends = list[ConversationSummary](), list[int]()
-    while step := next_step(memory, kept, ends[-1] if ends else 0, messages[ends[-1] if ends else 0 :]):
-        assert step.end > step.start
-        ends += [step.end] if step.messages else []
-        kept = [s for s in kept if s.end <= step.start]
-        kept.append(summary(step.start, step.end, step.level))
-    assert [(a.end, b.start) for a, b in pairwise(kept) if a.end != b.start] == []
-    assert (kept[0].start, kept[-1].end) == (0, len(messages))
-    assert all(not isinstance(messages[end], ToolMessage) for end in ends if end < len(messages))
-    assert len(kept) == 1 or strategy == "hierarchical"
-    for level in range(5):
-        assert sum(s.level == level for s in kept) < FAN_IN
+@given(turns=st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30))
+def test_all_messages_get_summed_up(turns: Sequence[tuple[int, bool]]) -> None:
+    """Step by step, without a gap; one summary is left, and no range parts a call from a result."""
+    messages = [message for calls, is_big in turns for message in [BIG if is_big else said(), *work(calls)]]
+    kept, end = list[ConversationSummary](), 0
+    while step := next_step(kept, end, messages[end:]):
+        assert (step.start, step.end > end) == (0, True)
+        end = step.end
+        assert end == len(messages) or not isinstance(messages[end], ToolMessage)
+        kept = [summary(0, end)]
+    assert end == len(messages)

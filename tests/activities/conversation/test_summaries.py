@@ -7,11 +7,12 @@ import pytest
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
+from everloop.activities.conversation.memory import MAX_BLOCK_CHARACTERS
 from everloop.stores.conversations.store import ConversationSummary
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.settings import Memory
-from tests.support.rigs.conversation_rig import HIERARCHICAL, SUMMARY, conversation_rig, said
+from tests.support.rigs.conversation_rig import SUMMARY, conversation_rig, said
 from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply
 from tests.support.stores import count_kept
 
@@ -48,62 +49,30 @@ async def test_one_summary_stands_for_what_is_too_old(redis: Redis) -> None:
     assert "question 4." not in prompt(two)
 
 
-async def test_summaries_of_blocks_become_summaries_of_summaries(redis: Redis) -> None:
-    """Four of one level are one of the next; all messages are covered, but for those that are recalled."""
-    asked = list[str]()
-
-    def answer(request: ReceivedRequest) -> Answer:
-        asked.append(prompt(request))
-        return Reply([f"S{len(asked)}."])
-
-    async with conversation_rig(redis, answer) as (rig, _):
-        levels = list[list[tuple[int, int, int, str]]]()
-        for first in (0, 3, 5, 7):
-            await rig.talk(first, 3 if first == 0 else 2, HIERARCHICAL)
-            await rig.compact(HIERARCHICAL)
-            levels.append(await rig.summaries())
-
-        assert [[s[:3] for s in found] for found in levels] == [
-            [(0, 0, 4)],
-            [(0, 0, 4), (0, 4, 8)],
-            [(0, 0, 4), (0, 4, 8), (0, 8, 12)],
-            [(1, 0, 16)],
-        ]
-        assert await rig.recalled(HIERARCHICAL) == [
-            "[Summary of earlier conversation]\nS5.",
-            "question 7.",
-            "answer 7.",
-            "question 8.",
-            "answer 8.",
-        ]
-    assert len(asked) == 5
-    assert all(f"S{n}." in asked[4] for n in range(1, 5))
-    assert "question" not in asked[4]
-
-
-@pytest.mark.parametrize("memory", [SUMMARY, HIERARCHICAL])
-async def test_what_is_summed_up_is_not_summed_up_again(redis: Redis, memory: Memory) -> None:
+async def test_what_is_summed_up_is_not_summed_up_again(redis: Redis) -> None:
     """The worker died after it was stored: the next attempt asks nobody."""
     async with conversation_rig(redis, [Reply(["Sum"])]) as (rig, provider):
-        await rig.talk(0, 3, memory)
+        await rig.talk(0, 3)
         for _ in range(2):
-            await rig.compact(memory)
+            await rig.compact()
         assert await rig.summaries() == [(0, 0, 4, "Sum")]
         assert len(provider.requests) == 1
 
 
 async def test_an_attempt_goes_on_where_the_last_one_died(redis: Redis) -> None:
-    """Blocks that have a summary keep it."""
+    """A block that has a summary keeps it."""
+    words = "x" * (MAX_BLOCK_CHARACTERS // 6)
     script = [Reply(["one"]), Refusal(503), Reply(["two"])]
     async with conversation_rig(redis, script) as (rig, _):
-        await rig.talk(0, 6, HIERARCHICAL)
+        for n in range(9):
+            await rig.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=f"answer {n}."))
         with pytest.raises(ApplicationError) as caught:
-            await rig.compact(HIERARCHICAL)
+            await rig.compact()
         before = await rig.summaries()
-        await rig.compact(HIERARCHICAL)
+        await rig.compact()
         assert (caught.value.type, caught.value.non_retryable) == (MODEL_UNAVAILABLE, False)
-        assert before == [(0, 0, 4, "one")]
-        assert await rig.summaries() == [(0, 0, 4, "one"), (0, 4, 8, "two")]
+        assert before == [(0, 0, 10, "one")]
+        assert await rig.summaries() == [(0, 0, 16, "two")]
 
 
 @pytest.mark.parametrize("answer", [Refusal(400), Refusal(401), Reply([" \n"])], ids=repr)
@@ -126,7 +95,6 @@ async def test_a_model_that_writes_no_summary_loses_nothing(redis: Redis, answer
 
 QUIET: Sequence[tuple[Memory, int]] = [
     (SUMMARY, 2),
-    (HIERARCHICAL, 2),
     (Memory(strategy="window", max_messages=1), 3),
 ]
 

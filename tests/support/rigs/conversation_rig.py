@@ -33,7 +33,6 @@ from tests.support.rigs.model_rig import opened_models, provider_at
 from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
 
 SUMMARY = Memory(strategy="summary", max_messages=4)
-HIERARCHICAL = Memory(strategy="hierarchical", max_messages=4)
 
 
 def said(text: str) -> UserMessage:
