@@ -173,12 +173,22 @@ class Runs:
 
     async def running(self, task_ids: Sequence[str]) -> Mapping[str, Alive]:
         """Return the open ones of these tasks, from visibility, which lags behind."""
+        runs = self._runs_of(task_ids, "CloseTime IS NULL AND ")  # also paused ones
+        return {_id(run): _alive(run) async for run in runs}
+
+    async def has_any(self, task_ids: Sequence[str]) -> bool:
+        """Return True if visibility has a run of one of these tasks, open or closed."""
+        return await anext(self._runs_of(task_ids), None) is not None
+
+    async def _runs_of(
+        self, task_ids: Sequence[str], condition: str = ""
+    ) -> AsyncGenerator[WorkflowExecutionInfo]:
         asked = ", ".join(f"'{task_id}'" for task_id in task_ids if not UNQUOTABLE & set(task_id))
         if not asked:
-            return {}
-        query = f"CloseTime IS NULL AND WorkflowId IN ({asked})"  # also paused ones
-        pages = listed_pages(self._client, query, RPC_TIMEOUT)
-        return {_id(run): _alive(run) async for page in pages for run in page}
+            return
+        async for page in listed_pages(self._client, f"{condition}WorkflowId IN ({asked})", RPC_TIMEOUT):
+            for run in page:
+                yield run
 
     async def cause(self, stuck: Stuck) -> str:
         """Return a short cause of the failure, without content of the task.

@@ -108,11 +108,12 @@ class Sweep:
         page = await self._views.list_open(self._next, OPEN_PAGE)
         self._next = self._next + len(page) if page else 0
         silent = [task for task in page if self._reconciler.is_due(task.at)]
-        running = await self._runs.running([task.task_id for task in silent])
+        task_ids = [task.task_id for task in silent]
+        running = await self._runs.running(task_ids)
+        suspects = [t for t in silent if lags(t.state, t.run_id, t.version, running.get(t.task_id))]
         # If Temporal has none at all, this gateway may use the wrong Temporal: do not fail them all.
-        known = [task for task in silent if running]
-        suspects = [t for t in known if lags(t.state, t.run_id, t.version, running.get(t.task_id))]
-        await self._each(_one_page(suspects), lambda task: self._reconciler.reconcile(task.task_id))
+        if suspects and (running or await self._runs.has_any(task_ids)):
+            await self._each(_one_page(suspects), lambda task: self._reconciler.reconcile(task.task_id))
 
     async def reconcile_read(self) -> None:
         """Compare the silent tasks that were read since the last sweep with Temporal.

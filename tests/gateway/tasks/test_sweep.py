@@ -183,6 +183,19 @@ async def test_a_task_whose_workflow_is_gone_is_found(client: Client, redis: Red
         await client.get_workflow_handle(beside).terminate()
 
 
+async def test_an_end_that_redis_has_lost_is_found_while_nothing_else_runs(
+    client: Client, redis_url: str
+) -> None:
+    """No other task shows that this Temporal is the right one; the closed run does."""
+    async with connect_redis(redis_url.replace("/0", "/4")) as redis:
+        views, queue = TaskViews(redis), unique("last")
+        last = await start(client, views, queue)
+        await client.get_workflow_handle(last).terminate()
+        sweep = services(client, views, queue=queue).sweep
+        while await views.state(last) is not TaskState.FAILED:
+            await sweep.reconcile_open()
+
+
 async def test_a_temporal_that_knows_no_task_is_not_believed(client: Client, redis: Redis) -> None:
     """A gateway with the namespace of another Everloop must not call all open tasks failed."""
     views = TaskViews(redis)
