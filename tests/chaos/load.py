@@ -96,14 +96,23 @@ class Load:
         try:
             await (self._post(outcome) if outcome.order.kind in POSTED else self._stream(outcome))
             if outcome.at_once is None:
-                agent = outcome.order.agent
-                outcome.task = await self.caller.call(story, "GetTask", {"id": story.task_id}, agent=agent)
+                outcome.task = await self._get_ended(outcome)
             if outcome.order.kind == "files":
                 context = outcome.task["contextId"]
                 outcome.content = await self.caller.download(story, f"/artifacts/{context}/bytes/parts/0")
         except (RefusedError, KeyError, ValueError, AssertionError) as error:
             story.problems.append(f"{type(error).__name__}: {error}")
         outcome.ended = self.clock()
+
+    async def _get_ended(self, outcome: Outcome) -> Json:
+        """Return the task of GetTask. After Redis was set back it is open until it is repaired."""
+        order, story = outcome.order, outcome.story
+        while True:
+            task = await self.caller.call(story, "GetTask", {"id": story.task_id}, agent=order.agent)
+            if task["status"]["state"] in TERMINAL or not self.may_be_shown_anew:
+                return task
+            story.note("GetTask shows no end; asks again")
+            await asyncio.sleep(1)
 
     async def _post(self, outcome: Outcome) -> None:
         """Send a message that waits for the end of its task; a gateway that stops answers before that."""

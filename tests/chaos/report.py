@@ -62,7 +62,8 @@ class Report:
     def _tasks(self) -> Iterator[str]:
         states: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for outcome in self.outcomes:
-            states[outcome.order.kind][outcome.story.state.removeprefix("TASK_STATE_").lower() or "lost"] += 1
+            state = outcome.story.state.removeprefix("TASK_STATE_").lower()
+            states[outcome.order.kind][state or ("lost" if outcome.at_once is None else "at once")] += 1
         yield f"tasks: {len(self.outcomes)}"
         for kind, ends in sorted(states.items()):
             yield f"  {kind:8} " + ", ".join(f"{count} {state}" for state, count in ends.items())
