@@ -56,7 +56,8 @@ def judge(
     """Return everything that is wrong with one task; empty if it ended right.
 
     `told`: what its webhook took; None: there are no webhooks. `was_set_back`: whether Redis lost what was
-    written while the task ran, which may be a message of the agent beside its calls.
+    written while the task ran, which may be a message of the agent beside its calls, or that its webhook has
+    its answer.
     """
     if outcome.ended is None:
         return [f"it did not end; its client saw {outcome.story.state or 'nothing'}", *outcome.waits_for]
@@ -73,7 +74,7 @@ def judge(
     if outcome.order.kind not in POSTED:
         problems += _judge_stream(outcome)
     if told is not None and outcome.order.is_pushed:
-        problems += _judge_pushes(outcome, told)
+        problems += _judge_pushes(outcome, told, was_set_back=was_set_back)
     return problems
 
 
@@ -208,7 +209,7 @@ def _judge_stream(outcome: Outcome) -> Iterator[str]:
         yield f"its client missed the messages {missed}"
 
 
-def _judge_pushes(outcome: Outcome, told: Sequence[Notification]) -> Iterator[str]:
+def _judge_pushes(outcome: Outcome, told: Sequence[Notification], *, was_set_back: bool) -> Iterator[str]:
     """Check that the webhook heard all: what is new of it in order, and the end at last."""
     news = list({each.id: each for each in told}.values())
     states = [state for state, _ in groupby(each.state for each in news if each.state)]
@@ -219,6 +220,8 @@ def _judge_pushes(outcome: Outcome, told: Sequence[Notification]) -> Iterator[st
         yield f"the last that its webhook heard is {news[-1].body}"
     answers = [text for each in news if (text := _pushed_answer(each)) is not None]
     answer = _response(outcome.task)
+    if was_set_back:  # it may have lost that the webhook has the answer
+        answers = [text for text, _ in groupby(answers)]
     # Who has heard nothing before gets the whole task, which may have its answer already.
     tasks = [cast("Json", each.body["task"]) for each in news if "task" in each.body]
     is_in_task = not answers and any(_response(task) == answer for task in tasks)

@@ -113,6 +113,17 @@ def test_a_redis_that_was_set_back_may_lose_what_the_agent_said() -> None:
     assert judge(outcome, books, None, was_set_back=True) == []
 
 
+def test_a_redis_that_was_set_back_may_repeat_an_answer_to_a_webhook() -> None:
+    """The same answer, with another id."""
+    outcome = _right("talk")
+    books, told = _books(outcome.order), _told(outcome.order)
+    *before, answer, end = told
+    told = [*before, answer, replace(answer, headers={"webhook-id": "again"}), end]
+
+    assert "heard the answers" in "\n".join(judge(outcome, books, told))
+    assert judge(outcome, books, told, was_set_back=True) == []
+
+
 @pytest.mark.parametrize("may_be_shown_anew", [True, False])
 def test_a_client_may_be_shown_the_task_again_after_a_loss(*, may_be_shown_anew: bool) -> None:
     """As it was before its last news, which come again then."""
