@@ -9,7 +9,6 @@ from redis.exceptions import RedisError
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
-    RetryError,
     retry_if_exception_type,
     stop_after_delay,
     wait_exponential,
@@ -77,15 +76,9 @@ async def retry_for(operation: Callable[[], Awaitable[T]], seconds: float) -> T:
     Raises:
         StoreAwayError: it could not do it in that time. The error does not name the store's address.
     """
-    retries = AsyncRetrying(
-        retry=retry_if_exception_type(AWAY),
-        stop=stop_after_delay(seconds),
-        wait=wait_fixed(_PAUSE),
-        before_sleep=_log_outage,
-    )
     try:
-        return await _retry(retries, operation)
-    except RetryError:
+        return await _retry(_retries_for(seconds), operation)
+    except AWAY:
         raise StoreAwayError from None
 
 
@@ -95,14 +88,17 @@ async def retry_unanswered(operation: Callable[[], Awaitable[T]]) -> T:
     Raises:
         RedisError, OSError: nobody knows whether it was done.
     """
-    retries = AsyncRetrying(
+    return await _retry(_retries_for(LONGEST_OUTAGE), operation)
+
+
+def _retries_for(seconds: float) -> AsyncRetrying:
+    return AsyncRetrying(
         retry=retry_if_exception_type(AWAY),
-        stop=stop_after_delay(LONGEST_OUTAGE),
+        stop=stop_after_delay(seconds),
         wait=wait_fixed(_PAUSE),
         before_sleep=_log_outage,
         reraise=True,
     )
-    return await _retry(retries, operation)
 
 
 async def _retry(retries: AsyncRetrying, operation: Callable[[], Awaitable[T]]) -> T:
