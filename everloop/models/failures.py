@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import httpx2
+from openai import APIConnectionError, APIError, APIStatusError
 from pydantic import JsonValue
 
 from everloop.models.catalogue import Provider
@@ -98,6 +99,8 @@ _WAITS: Mapping[int, str] = {
 }
 _OTHER_WAIT = "failed ({})"
 
+_USUAL_TYPES = {"", "application/json", "text/event-stream"}
+
 _BUSY, _TOO_LARGE, _BAD, _UNPROCESSABLE, _DOWN_FROM = 429, 413, 400, 422, 500
 
 
@@ -149,17 +152,28 @@ class Failures:
         """Raise a `ModelError` for any failure of the provider or the connection."""
         try:
             yield
-        except (AnswerTooLargeError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+        except (AnswerTooLargeError, APIError, httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self.of_error(error) from None
 
+    @contextmanager
+    def unreadable_shapes(self, api: str, headers: Mapping[str, str]) -> Generator[None]:
+        """Raise `UnreadableReplyError` for a body without JSON, or with JSON of another shape."""
+        try:
+            yield
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()[:100]
+            instead = "" if kind in _USUAL_TYPES else f", but {kind!r}"
+            raise self.unreadable(f"answered with no {api} reply{instead} ({type(error).__name__})") from None
+
     def of_error(self, error: Exception) -> ModelError:
-        """Return the error for an exception of the client."""
+        """Return the error for an exception of the SDK, or of the HTTP client under it."""
+        if isinstance(error, APIConnectionError) and isinstance(error.__cause__, Exception):
+            error = error.__cause__
         match error:
             case AnswerTooLargeError():
                 return UnreadableReplyError(f"{self._who} cannot be read: {error}; check {self._address}")
-            case httpx2.HTTPStatusError():
-                answer = error.response
-                return self._explain(_fault_of(answer.status_code, _read(answer), answer.headers))
+            case APIStatusError():
+                return self._explain(_fault_of(error.status_code, error.body, error.response.headers))
             case httpx2.TimeoutException():
                 return ModelDownError(f"{self._who} was silent for too long")
             case _ if untrusted := _untrusted(error):
@@ -273,13 +287,15 @@ def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | No
     return error
 
 
-def error_in(chunk: Mapping[str, Any]) -> object:
+def error_in(event: Mapping[str, Any]) -> object:
     """Return the error in place of a reply, or in the middle of it, from one of several fields."""
-    if chunk.get("object") == "error":
-        return chunk
-    choices: Sequence[Mapping[str, Any]] = chunk.get("choices") or ()
-    error: object = chunk.get("error")
-    return error or next((one["error"] for one in choices if one.get("error")), None)
+    error: object = event.get("error")
+    if error or event.get("object") == "error" or event.get("type") == "error":
+        return error or event
+    if event.get("type") == "response.failed":
+        return event.get("response", event).get("error") or event
+    choices: Sequence[Mapping[str, Any]] = event.get("choices") or ()
+    return next((one["error"] for one in choices if one.get("error")), None)
 
 
 def _error_object(body: object) -> Mapping[str, Any]:
@@ -319,10 +335,3 @@ def _delay_in(text: str) -> timedelta | None:
 
 def _at_most(seconds: float) -> timedelta | None:
     return timedelta(seconds=min(seconds, MAX_ASKED_DELAY.total_seconds())) or None
-
-
-def _read(response: httpx2.Response) -> object:
-    try:
-        return json.loads(response.content)
-    except (ValueError, RecursionError, httpx2.StreamError):
-        return ""

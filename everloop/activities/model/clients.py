@@ -135,7 +135,7 @@ def make_model(provider: Provider) -> Model:
 def _maker(provider: Provider) -> Callable[[Provider], Model]:
     match provider.kind:
         case "chat":
-            from everloop.models.chat import Chat  # noqa: PLC0415 -- 3 MiB, and so on below
+            from everloop.models.chat import Chat  # noqa: PLC0415 -- the SDK: 0.6 s, and so on below
 
             return Chat
         case "responses":
@@ -189,8 +189,7 @@ def _check_models(catalogue: Catalogue, agent: Agent) -> None:
     narrators = [plugin.narrator.model for plugin in agent.plugins if plugin.narrator]
     own = [catalogue.choose(name, agent.id) for name in agent.models or [agent.model]]
     for chosen in [*own, *(catalogue.choose(name, agent.id) for name in narrators if name)]:
-        if chosen.provider.kind not in {"chat", "responses"}:
-            _maker(chosen.provider)
+        _maker(chosen.provider)  # loads its client now, and not in the first call, which would wait
     if agent.limits.cost is not None or any(plugin.needs_price for plugin in agent.plugins):
         for chosen in own:
             if not chosen.price:

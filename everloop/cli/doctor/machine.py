@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import httpx2
+from openai import APIConnectionError, APIStatusError, AuthenticationError, PermissionDeniedError
 
 from everloop.cli.client.calls import LOOK_CLOSER, Gateway, refused
 from everloop.cli.doctor.findings import Finding, note, ok, problem
@@ -21,7 +22,7 @@ from everloop.cli.servers import ENV, HOW_TO_INSTALL, LOOPBACK, check_local_serv
 from everloop.client import ClientError
 from everloop.client.http import HttpClient
 from everloop.models.catalogue import Catalogue, ModelsSettings, Provider
-from everloop.models.client import make_client
+from everloop.models.client import ProviderClient
 from everloop.runtime.settings import StartError, check_environment, unknown_settings
 from everloop.version import __version__
 
@@ -93,15 +94,18 @@ async def _why_unusable(provider: Provider) -> str:
     if not provider.base_url:
         return ""
     try:
-        async with make_client(provider) as http:
-            answer = await http.get("models", timeout=_TIMEOUT)
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        return (
-            f"nobody answers at {_host(provider.base_url)} ({type(error).__name__}); look at the network, a "
-            f"proxy (HTTPS_PROXY), or the address ({provider.base_url_variable or 'models.toml'})"
-        )
-    if answer.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+        async with ProviderClient(provider) as client:
+            await client.models.with_raw_response.list(timeout=_TIMEOUT)
+    except (AuthenticationError, PermissionDeniedError):
         return f"the provider refuses the key in {provider.key_variable or 'its settings'}; set another one"
+    except APIStatusError:
+        return ""  # it may have no list
+    except (APIConnectionError, httpx2.InvalidURL) as error:
+        why, where = type(error.__cause__ or error).__name__, provider.base_url_variable or "models.toml"
+        return (
+            f"nobody answers at {_host(provider.base_url)} ({why}); look at the network, a "
+            f"proxy (HTTPS_PROXY), or the address ({where})"
+        )
     return ""
 
 

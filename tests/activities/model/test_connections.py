@@ -33,7 +33,9 @@ async def test_a_key_is_sent_as_the_provider_wants_it(
 ) -> None:
     """Where there is none, none is, and nobody hears of an account at OpenAI."""
     monkeypatch.setenv("OPENAI_ORG_ID", "org-of-the-environment")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-the-environment")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-environment")
+    monkeypatch.setenv("OPENAI_ADMIN_KEY", "sk-of-the-environment")
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Gateway-Key: of-the-environment")
     async with model_rig([Refusal(401)], kind=kind, **known) as rig:
         await rig.fail()

@@ -108,11 +108,11 @@ async def test_a_conversation_that_is_too_long_names_its_largest_result(window: 
 
 
 NO_REPLIES: Sequence[tuple[Answer, str]] = [
-    (Whole({"status": "ok"}), "JSON that is no chat completion"),
-    (Whole([]), "JSON that is no chat completion"),
+    (Whole({"status": "ok"}), "without a reply"),
+    (Whole([]), "answered with no Chat Completions reply (ValueError)"),
     (Reply([], ending="bare"), "without a reply"),
-    (Wire([b"<html>Sign in</html>"], headers={"content-type": "text/html"}), "stream, but 'text/html' ("),
-    (Wire([b"<html>Sign in</html>"], headers={}), "answered with no Chat Completions stream (ValueError)"),
+    (Wire([b"<html>Sign in</html>"], headers={"content-type": "text/html"}), "reply, but 'text/html' ("),
+    (Wire([b"<html>Sign in</html>"], headers={}), "answered with no Chat Completions reply (ValueError)"),
 ]
 
 

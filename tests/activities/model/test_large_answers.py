@@ -82,7 +82,7 @@ def large(bomb: Bomb) -> None:
 
 def many(bomb: Bomb) -> None:
     """Three bytes of JSON become a hundred."""
-    bomb.piece, bomb.repeated = b",[]" * (CHUNK // 3), 2 * MAX_VALUES // (CHUNK // 3)
+    bomb.piece, bomb.repeated = b"{" + b",[]" * (CHUNK // 3), 2 * MAX_VALUES // (CHUNK // 3)
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ async def test_a_completion_of_nothing_is_no_reply(body: JsonValue) -> None:
     async with model_rig([whole(body, JSON)]) as rig:
         failure = await rig.fail()
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
-    assert "holds no reply" in failure.message
+    assert "without a reply" in failure.message
 
 
 async def test_names_may_be_numbers() -> None:

@@ -13,7 +13,7 @@ from everloop.agents.peer.connection import _http_client
 from everloop.client import Client, InvalidError, UnreachableError
 from everloop.client.http import HttpClient, system_tls
 from everloop.models.catalogue import Provider
-from everloop.models.client import make_client
+from everloop.models.client import ProviderClient
 from tests.support.rigs.mcp_rig import served
 
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -30,7 +30,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     system_tls.cache_clear()
 
 
-@pytest.mark.parametrize("make", [HttpClient, _http_client, lambda: make_client(Provider("p"))])
+@pytest.mark.parametrize("make", [HttpClient, _http_client, lambda: ProviderClient(Provider("p"))._client])
 async def test_what_no_proxy_names_in_another_form_is_left_out(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[], httpx.AsyncClient]
 ) -> None:
@@ -116,8 +116,8 @@ async def test_a_model_on_this_machine_is_asked_without_a_proxy(monkeypatch: pyt
         return JSONResponse({})
 
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    async with served(answer) as url, make_client(Provider("ollama", base_url=url)) as http:
-        assert (await http.get(url)).json() == {}
+    async with served(answer) as url, ProviderClient(Provider("ollama", base_url=url)) as client:
+        assert await client.get(url, cast_to=object) == {}
     async with Client("http://agents.example") as client:
         with pytest.raises(UnreachableError):
             await client.card()

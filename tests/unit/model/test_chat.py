@@ -14,8 +14,9 @@ from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.model.request import build_request
 from everloop.agents.agent import Agent
 from everloop.models.catalogue import ModelEntry, Provider
-from everloop.models.chat import ChatReader, chat_body
-from everloop.models.client import read_events
+from everloop.models.chat import chat_body
+from everloop.models.chat_reply import ChatReader
+from everloop.models.events import read_events
 from everloop.models.interface import (
     MAX_OPAQUE,
     CallDelta,

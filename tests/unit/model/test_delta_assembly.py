@@ -15,7 +15,7 @@ from everloop.activities.model.reply import (
     VisibleDelta,
     coalesce,
 )
-from everloop.models.chat import ChatReader
+from everloop.models.chat_reply import ChatReader
 from everloop.models.interface import Ended, ModelDownError, TextDelta, ThoughtDelta
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
 from tests.support.cutting import cut

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from openai import APIConnectionError, APIStatusError, APITimeoutError
 from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
@@ -31,13 +32,19 @@ REQUEST = httpx2.Request("POST", "http://provider/v1/chat/completions")
 SECRET = "sk-secret and what the user wrote"
 
 
-def status_error(
-    status: int, headers: dict[str, str] | None = None, /, **body: JsonValue
-) -> httpx2.HTTPStatusError:
-    """Return what the client raises for an HTTP error."""
+def status_error(status: int, headers: dict[str, str] | None = None, /, **body: JsonValue) -> APIStatusError:
+    """Return what the SDK raises for an HTTP error."""
     told = {"message": SECRET, **body}
     response = httpx2.Response(status, headers=headers, json={"error": told}, request=REQUEST)
-    return httpx2.HTTPStatusError(str(told["message"]), request=REQUEST, response=response)
+    return APIStatusError(str(told["message"]), response=response, body=told)
+
+
+def lost(cause: httpx2.RequestError) -> APIConnectionError:
+    """Return what the SDK raises when its HTTP client has raised something."""
+    is_silent = isinstance(cause, httpx2.TimeoutException)
+    error = APITimeoutError(REQUEST) if is_silent else APIConnectionError(request=REQUEST)
+    error.__cause__ = cause
+    return error
 
 
 OPENAI = Provider("openai", key_variable="OPENAI_API_KEY", base_url_variable="OPENAI_BASE_URL")
@@ -79,8 +86,8 @@ def meant(error: Exception, failures_so_far: int = 1) -> ApplicationError:
         (status_error(500), "the provider 'openai' failed (500)"),
         (status_error(503), "503"),
         (status_error(529, type="overloaded_error"), "(529, overloaded_error)"),
-        (httpx2.ConnectError(SECRET), "OPENAI_BASE_URL"),
-        (httpx2.ReadTimeout(SECRET), "was silent for too long"),
+        (lost(httpx2.ConnectError(SECRET)), "OPENAI_BASE_URL"),
+        (lost(httpx2.ReadTimeout(SECRET)), "was silent for too long"),
         (stream_error(), "the provider 'openai' failed"),
         (stream_error(code="server_error"), "server_error"),
         (stream_error(code=502), "502"),
@@ -99,7 +106,7 @@ def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
 def test_a_server_of_this_machine_that_does_not_run_is_to_be_started() -> None:
     """The usual reason that nothing answers there is that nobody started it."""
     local = Provider("ollama", base_url="http://localhost:11434/v1")
-    error = Failures(local, ModelRequest("ollama/q", ()), "q").of_error(httpx2.ConnectError(SECRET))
+    error = Failures(local, ModelRequest("ollama/q", ()), "q").of_error(lost(httpx2.ConnectError(SECRET)))
     assert str(error) == (
         "nothing answers for the provider 'ollama' on this machine: start it, or check its base_url"
     )
@@ -167,8 +174,8 @@ def test_a_conversation_that_is_too_long_is_known_by_what_is_told(told: str) -> 
     [
         (status_error(429), 21),
         (status_error(503), 21),
-        (httpx2.ConnectError(SECRET), 21),
-        (httpx2.ReadTimeout(SECRET), 21),
+        (lost(httpx2.ConnectError(SECRET)), 21),
+        (lost(httpx2.ReadTimeout(SECRET)), 21),
         (stream_error(), 21),
         (ModelDownError("the stream ended early"), 21),
         (held_back("down"), 21),
@@ -202,7 +209,7 @@ def test_the_last_failure_of_its_kind_gives_up(error: Exception, most: int) -> N
         (stream_error(code="rate_limit_exceeded", message="Please try again in 11.054s."), 1, 11.054),
         (status_error(503), 1, 0.5),
         (status_error(503), 4, 4),
-        (httpx2.ConnectError(SECRET), 2, 1),
+        (lost(httpx2.ConnectError(SECRET)), 2, 1),
     ],
 )
 def test_the_delay_goes_to_the_retry(error: Exception, failures_so_far: int, seconds: float) -> None:
