@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from everloop.models.client import ReplyReader, read_usage
-from everloop.models.events import is_object
+from everloop.models.events import Object, is_object
 from everloop.models.interface import (
     MAX_OPAQUE,
     CallDelta,
@@ -26,7 +26,7 @@ from everloop.models.interface import (
     TextDelta,
     ThoughtDelta,
 )
-from everloop.models.opaque import Object, extend, merge, without_flags
+from everloop.models.opaque import extend, merge, without_flags
 
 _REASONS: Mapping[str, EndReason] = {
     "length": "length",
@@ -136,7 +136,7 @@ class ChatReader(ReplyReader):
         if self._content is None:
             self._text.append(text)
         else:
-            self._keep_parts(self._content, [{"type": "text", "text": text}])
+            self._keep_parts([{"type": "text", "text": text}])
         yield TextDelta(text)
 
     def _add_parts(self, parts: Sequence[Object]) -> Iterator[Delta]:
@@ -144,7 +144,7 @@ class ChatReader(ReplyReader):
         if self._content is None:
             before = "".join(self._text)
             self._content = [{"type": "text", "text": before}] if before else []
-        self._keep_parts(self._content, parts)
+        self._keep_parts(parts)
         for part in parts:
             if part.get("type") == "text" and part.get("text"):
                 self._has_text = True
@@ -152,9 +152,9 @@ class ChatReader(ReplyReader):
             elif text := _text_of_thinking(part):
                 yield ThoughtDelta(text)
 
-    def _keep_parts(self, whole: list[Object], parts: Sequence[Object]) -> None:
-        if self._size <= MAX_OPAQUE:
-            self._size += extend(whole, parts)
+    def _keep_parts(self, parts: Sequence[Object]) -> None:
+        if self._content is not None and self._size <= MAX_OPAQUE:
+            self._size += extend(self._content, parts)
 
     def _opaque(self) -> Opaque:
         texts = {name: "".join(pieces) for name, pieces in self._texts.items()}

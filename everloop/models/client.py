@@ -10,10 +10,9 @@ import httpx2
 from openai import AsyncOpenAI, AsyncStream, Omit
 
 from everloop.models.catalogue import Provider
-from everloop.models.events import DONE, read_events, read_json
+from everloop.models.events import DONE, Object, read_events, read_json
 from everloop.models.failures import Failures, error_in
 from everloop.models.interface import SILENCE, Delta, Ended, Model, ModelRequest
-from everloop.models.opaque import Object
 from everloop.runtime.outbound.policy import is_loopback
 from everloop.runtime.outbound.responses import UNCOMPRESSED, AnswerTooLargeError, bounding
 from everloop.workflows.contract.messages import Usage
@@ -198,10 +197,7 @@ class HttpModel(Model):
             async for kind, data in events:
                 if is_done := data.startswith(DONE):
                     break
-                event = read_json(data)
-                if error := event if kind == "error" else error_in(event):
-                    raise failures.of_answer(error)
-                for delta in reader.read(event):
+                for delta in reader.read(_without_error(kind, read_json(data), failures)):
                     yield delta
                 if reader.has_ended:
                     break
@@ -212,6 +208,13 @@ class HttpModel(Model):
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _without_error(kind: str, event: Object, failures: Failures) -> Object:
+    """Return an event. ModelError: it is an error."""
+    if error := event if kind == "error" else error_in(event):
+        raise failures.of_answer(error)
+    return event
 
 
 _DRAINED_WITHIN = 0.5

@@ -11,6 +11,9 @@ from typing import Any
 
 import orjson
 
+Object = dict[str, Any]
+"""JSON that is not validated yet."""
+
 DONE = "[DONE]"
 """The data of the event after the last one."""
 

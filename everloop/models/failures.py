@@ -44,7 +44,8 @@ _TOO_LONG_FOR_RATE = re.compile(
 _OUTPUT = re.compile(
     r"response_format|json.?schema|json.?mode|json.?object|text\.format|structured.output", re.IGNORECASE
 )
-_TOLD_DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
+_RETRY_INFO = re.compile(r'"retryDelay": "(\d+(?:\.\d+)?)s"')
+"""Retry delay of Google (google.rpc.RetryInfo)."""
 _TOLD_IN_TEXT = re.compile(
     r"(?:again|retry) (?:in|after) (?:(\d{1,3}) ?h)?(?:(\d{1,6}) ?m(?!s|il))?(?:(\d{1,6}(?:\.\d+)?) ?(m?s))?",
     re.IGNORECASE,
@@ -259,19 +260,22 @@ _MEANT = (
 
 def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _Fault:
     told = _error_object(body)
+    # The code first: Anthropic sends api_error with the type invalid_request_error.
     named = [_code(value) for name in ("code", "type", "status") if isinstance(value := told.get(name), str)]
-    if status is None:
-        numbers = (_code(told.get(name)) for name in ("code", "status_code", "status"))
-        status = next((int(number) for number in numbers if _STATUS.fullmatch(number)), None)
-        if status is None:
-            # The code first: Anthropic sends api_error with the type invalid_request_error.
-            first = next(filter(None, named), "")
-            status = next((known for what, known in _MEANT if what.match(first)), None)
-    own = (code for code in named if code and code != str(status))
+    own = [code for code in named if code]
+    status = status or _status_in(told) or _status_meant_by(own)
     codes = tuple(dict.fromkeys([*([str(status)] if status else ()), *own]))
     text = json.dumps(told, default=str, ensure_ascii=False)
-    wait = retry_after(headers, datetime.now(UTC)) or _retry_info_delay(told) or _delay_in(text)
-    return _Fault(status, codes, text, wait)
+    return _Fault(status, codes, text, retry_after(headers, datetime.now(UTC)) or _delay_in(text))
+
+
+def _status_in(told: Mapping[str, Any]) -> int | None:
+    numbers = (_code(told.get(name)) for name in ("code", "status_code", "status"))
+    return next((int(number) for number in numbers if _STATUS.fullmatch(number)), None)
+
+
+def _status_meant_by(codes: Sequence[str]) -> int | None:
+    return next((status for what, status in _MEANT if codes and what.match(codes[0])), None)
 
 
 def _has_files(message: Mapping[str, JsonValue]) -> bool:
@@ -313,20 +317,11 @@ def _code(value: object) -> str:
     return text if _CODE.fullmatch(text) else ""
 
 
-def _retry_info_delay(told: Mapping[str, Any]) -> timedelta | None:
-    """Return the retry delay in the error object (google.rpc.RetryInfo)."""
-    details: object = told.get("details")
-    for each in cast("list[object]", details) if isinstance(details, list) else ():
-        delay = cast("dict[str, object]", each).get("retryDelay") if isinstance(each, dict) else None
-        if isinstance(delay, str) and (found := _TOLD_DELAY.fullmatch(delay)):
-            return _at_most(float(found[1]))
-    return None
-
-
 def _delay_in(text: str) -> timedelta | None:
-    """Return the retry delay in the text of an error, if no other field has it."""
-    found = _TOLD_IN_TEXT.search(text)
-    if not found:
+    """Return the retry delay in the text of an error object, if no header has it."""
+    if told := _RETRY_INFO.search(text):
+        return _at_most(float(told[1]))
+    if not (found := _TOLD_IN_TEXT.search(text)):
         return None
     hours, minutes, number, unit = found.groups()
     seconds = float(number or 0) * (0.001 if unit == "ms" else 1)

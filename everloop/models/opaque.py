@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-Object = dict[str, Any]
-"""JSON that is not validated yet."""
+from everloop.models.events import Object
 
 _SINGLE = frozenset(["type", "id", "format", "index", "name", "signature", "data"])
 """Texts within an item that are complete wherever they occur; all others come in pieces."""

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from everloop.models.catalogue import Provider
 from everloop.models.client import HttpModel, Message, with_late_role, without_useless_choice
+from everloop.models.events import Object
 from everloop.models.interface import ModelRequest, OutputSchema
-from everloop.models.opaque import Object
 from everloop.models.responses_reply import APART, ResponsesReader, followed
 from everloop.workflows.contract.messages import ListedTool
 from everloop.workflows.contract.settings import TOOL_CHOICES, ModelSettings

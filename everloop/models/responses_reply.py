@@ -12,6 +12,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from everloop.models.client import ReplyReader, read_usage
+from everloop.models.events import Object
 from everloop.models.interface import (
     CallDelta,
     Delta,
@@ -25,7 +26,6 @@ from everloop.models.interface import (
     TextDelta,
     ThoughtDelta,
 )
-from everloop.models.opaque import Object
 
 APART = "\n\n"
 """Separator of messages of one reply, and of paragraphs of one thought."""
@@ -75,15 +75,18 @@ class _Item:
 
     def place(self) -> Object | None:
         """Return the entry for it among the items to send back, None without one."""
-        if self.type == "message":
-            phase = {"phase": self.whole["phase"]} if self.whole.get("phase") else {}
-            return {"text": sum(map(len, self.written)), **phase} if self.written else None
-        if self.call is not None:
-            return {"call": self.call}
-        if self.type == "reasoning":
-            kept = {name: value for name, value in self.whole.items() if name != "status"}  # refused
-            return kept if kept.get("encrypted_content") else None
-        return self.whole if self.whole and _is_small(self.whole) else None
+        match self.type:
+            case "message" if self.written:
+                phase = {"phase": self.whole["phase"]} if self.whole.get("phase") else {}
+                return {"text": sum(map(len, self.written)), **phase}
+            case "function_call":
+                return {"call": self.call}
+            case "reasoning" if self.whole.get("encrypted_content"):
+                return {name: value for name, value in self.whole.items() if name != "status"}  # refused
+            case "message" | "reasoning":
+                return None
+            case _:
+                return self.whole if self.whole and _is_small(self.whole) else None
 
     def extras(self) -> Object:
         """Return the fields to send back with a call: its number, and unknown ones, such as a namespace."""
@@ -260,10 +263,10 @@ def _texts(item: Object) -> Iterator[tuple[str, str]]:
 def followed(items: Sequence[Object | None]) -> list[Object]:
     """Return the existing items; reasoning is rejected without the item after it."""
     kept: list[Object] = []
-    isfollowed = False
+    is_followed = False
     for item in reversed(items):
         if item is None or item.get("type") != "reasoning":
-            isfollowed = item is not None
-        if item is not None and isfollowed:
+            is_followed = item is not None
+        if item is not None and is_followed:
             kept.insert(0, item)
     return kept

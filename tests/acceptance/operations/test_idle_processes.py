@@ -18,8 +18,11 @@ def say(*_):
     print("loaded:", *sys.modules, file=sys.stderr)
     print("watched:", len(gc.get_objects()), "of", gc.get_freeze_count(), file=sys.stderr, flush=True)
 
+async def echo(turn):
+    return turn.messages[-1]
+
 signal.signal(signal.SIGUSR1, say)
-agent = Agent(id="idle", name="Idle", description="Has nothing to do.", model="m")
+agent = Agent(id="idle", name="Idle", description="Has nothing to do.", {settings})
 """
 """It makes its process say what it has loaded, and how many objects garbage collections look at."""
 
@@ -52,20 +55,25 @@ UNUSED = {
 Less than a MiB does not count."""
 
 
-OF_WORKERS = {
-    "everloop.models.client",  # models, so that the first call does not wait for the SDK
-    "everloop.workflows.agent_task",
-    "httpx",
-    "httpx2",
-    "openai",
-}
+OF_WORKERS = {"everloop.workflows.agent_task"}
+OF_MODELS = {"everloop.models.client", "httpx", "httpx2", "openai"}
+"""The first call does not wait for the SDK."""
 
 
-@pytest.mark.parametrize("kind", ["worker", "gateway"])
-async def test_an_idle_process_has_loaded_nothing_that_it_does_not_use(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "settings", "used"),
+    [
+        ("worker", "respond=echo", OF_WORKERS),
+        ("worker", 'model="m"', OF_WORKERS | OF_MODELS),
+        ("gateway", 'model="m"', set[str]()),
+    ],
+)
+async def test_an_idle_process_has_loaded_nothing_that_it_does_not_use(
+    tmp_path: Path, kind: str, settings: str, used: set[str]
+) -> None:
     """After its start, with all wired. Nor do collections look at what stays there for good."""
     agent = tmp_path / "idle.py"
-    agent.write_text(AGENT)
+    agent.write_text(AGENT.replace("{settings}", settings))
     async with running_deployment(tmp_path, "http://127.0.0.1:9/v1", agents=str(agent)) as everloop:
         # With a variable of OTEL_* it is no copy of a process that has loaded everything.
         if kind == "worker":
@@ -73,7 +81,7 @@ async def test_an_idle_process_has_loaded_nothing_that_it_does_not_use(tmp_path:
         else:
             process = (await everloop.add_gateway(OTEL_SERVICE_NAME="idle")).process
         loaded, watched, kept = await _asked(process)
-    assert loaded & UNUSED == (OF_WORKERS if kind == "worker" else set())
+    assert loaded & UNUSED == used
     assert watched < kept / 2
 
 
