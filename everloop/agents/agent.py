@@ -18,10 +18,10 @@ from everloop.agents.errors import AgentDefinitionError, definition, display_pat
 from everloop.agents.guard import Guard
 from everloop.agents.hooks import HOOKS
 from everloop.agents.limits import Bytes, Compaction, Count, Limits, Memory, ModelSettings, TaskQueue
+from everloop.agents.output_models import problem_of_output
 from everloop.agents.plugins import Plugin, check_plugins
 from everloop.agents.tool import Policy, Tool, listed, spec_of
 from everloop.agents.tool_signature import is_async
-from everloop.models.output import problem_of_output
 from everloop.workflows.contract.calls import BUILT_IN_TOOLS, CREATE_TASK
 from everloop.workflows.contract.messages import AssistantMessage, ListedTool, TranscriptMessage
 from everloop.workflows.contract.names import AGENT_ID_RULE, is_agent_id
