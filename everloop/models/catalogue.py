@@ -148,10 +148,6 @@ class Catalogue:
     default_model: str | None = None
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
     date: dt.date | None = None
-    _found: dict[str, ChosenModel] = field(
-        default_factory=dict[str, ChosenModel], init=False, repr=False, compare=False
-    )
-    """Cache of chosen models: agents name few models, and each call looks them up several times."""
 
     @classmethod
     def load(cls, file: Path | None, default_model: str | None, variables: Mapping[str, str]) -> "Catalogue":
@@ -193,11 +189,6 @@ class Catalogue:
             raise UnknownModelError(
                 f"agent {agent_id!r} names no model: set EVERLOOP_MODEL, or Agent(model=…)"
             )
-        if asked not in self._found:
-            self._found[asked] = self._find(asked, agent_id)
-        return self._found[asked]
-
-    def _find(self, asked: str, agent_id: str) -> ChosenModel:
         head, model = _parts(asked)
         if not model:
             raise UnknownModelError(

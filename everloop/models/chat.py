@@ -68,14 +68,10 @@ def _function(function: Object) -> Object:
 
 def _response_format(output: OutputSchema) -> Object | None:
     """Return the shape of the answer. Not `strict`: OpenAI would accept only a part of JSON schema."""
-    match output.by:
-        case "json_schema":
-            named = {"name": output.name, "schema": {**output.schema}, "strict": False}
-            return {"type": "json_schema", "json_schema": named}
-        case "json_object":
-            return {"type": "json_object"}
-        case _:
-            return None
+    if output.by == "json_schema":
+        named = {"name": output.name, "schema": {**output.schema}, "strict": False}
+        return {"type": "json_schema", "json_schema": named}
+    return {"type": "json_object"} if output.by == "json_object" else None
 
 
 def _messages(messages: Sequence[Message], provider: Provider, entry: ModelEntry) -> list[Object]:
