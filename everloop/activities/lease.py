@@ -103,6 +103,9 @@ _LOOK = 5
 
 _ANSWER_TIME = 3.0
 
+_BEGUN = -1
+"""Position of no reply: a claim that finds no record of the call takes it for one that has begun."""
+
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 _log = structlog.get_logger()
@@ -239,6 +242,8 @@ class CallLease:
         if not self.has_waited:
             _log.info("another attempt at this call is at work; waiting for it")
         self.has_waited = True
+        if not self._is_repeatable:
+            self._asked_at = _BEGUN
         await asyncio.sleep(POLL)
         _raise_if_cancelled()
 

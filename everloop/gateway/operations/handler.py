@@ -113,7 +113,8 @@ class TaskHandler:
         snapshot = await self._known(params.id, "id", call)
         snapshot = await self.snapshots.revived(snapshot)
         state, after = snapshot.view.status.state, await self._known_to(call, snapshot)
-        if state.is_terminal and (after is None or is_reached(snapshot, after.position)):
+        resumes = EventId.parse(call.header(LAST_EVENT_ID)) is not None
+        if state.is_terminal and (is_reached(snapshot, after.position) if after else not resumes):
             raise UnsupportedOperationError(
                 f"task {params.id!r} is {state} and publishes nothing more; read it with GetTask"
             )

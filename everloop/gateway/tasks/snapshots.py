@@ -160,7 +160,7 @@ class Snapshots:
     async def _take(self, task_id: str, viewer: Viewer | None, known: Snapshot | None) -> Snapshot:
         known = known or await self._load(task_id)
         if known and known.is_incomplete:
-            known = await self._completed(known)
+            known = await self.completed(known)
         snapshot = known or await self._restored(task_id)
         if viewer and viewer_of_view(snapshot.view) != viewer:
             raise TaskUnknownError(task_id)
@@ -185,6 +185,17 @@ class Snapshots:
             return await self._checked(snapshot) if is_due else snapshot
         await self._reconciler.reconcile_ended(snapshot.view.task_id)
         return await self._load(snapshot.view.task_id) or snapshot
+
+    async def completed(self, known: Snapshot) -> Snapshot:
+        """Return the task with the data of its workflow and the stores; unchanged while none responds."""
+        task_id = known.view.task_id
+        try:
+            await restore_view(await self._tasks.view(task_id), self._views, self._artifacts)
+        except (GatewayError, NotificationError) as error:
+            _log.debug("task view not completed", **task_fields(known.view), error=str(error))
+            return known
+        _log.info("task view completed", **task_fields(known.view))
+        return await self._load(task_id) or known
 
     async def whole(
         self, snapshot: Snapshot, held: ExitStack, *, history_length: int | None = None
@@ -224,17 +235,6 @@ class Snapshots:
         lock = self._restoring.setdefault(task_id, asyncio.Lock())
         async with lock:
             return await self._load(task_id) or await self._restore(task_id)
-
-    async def _completed(self, known: Snapshot) -> Snapshot:
-        """Return the task with the data of its workflow and the stores; unchanged while none responds."""
-        task_id = known.view.task_id
-        try:
-            await restore_view(await self._tasks.view(task_id), self._views, self._artifacts)
-        except (GatewayError, NotificationError) as error:
-            _log.debug("task view not completed", **task_fields(known.view), error=str(error))
-            return known
-        _log.info("task view completed", **task_fields(known.view))
-        return await self._load(task_id) or known
 
     async def _restore(self, task_id: str) -> Snapshot:
         try:

@@ -103,6 +103,7 @@ class TaskStreams:
         that a Reset has taken back is replaced by a new snapshot: clients stop at ends.
         """
         deadline = math.inf if seconds is None else asyncio.get_running_loop().time() + seconds
+        reached = after or snapshot.position
         while True:
             if after is None:
                 yield snapshot
@@ -120,6 +121,7 @@ class TaskStreams:
                         events.lose()
                         break
                     yield event
+                    reached = event.position
                     if until.is_over(event) or (is_over and is_reached(snapshot, event.position)):
                         return
             if not events.is_lost:
@@ -127,7 +129,13 @@ class TaskStreams:
             _log.warning(
                 "events lost, or an end taken back: sending a fresh snapshot", **task_fields(snapshot.view)
             )
-            snapshot, after = await self._snapshots.take(task_id, viewer_of_view(snapshot.view)), None
+            snapshot, after = await self._renewed(snapshot, reached), None
+
+    async def _renewed(self, snapshot: Snapshot, reached: str) -> Snapshot:
+        """Return the task again, from its workflow if Redis was set back to before `reached`."""
+        renewed = await self._snapshots.take(snapshot.view.task_id, viewer_of_view(snapshot.view))
+        is_set_back = position_order(renewed.position) < position_order(reached)
+        return await self._snapshots.completed(renewed) if is_set_back else renewed
 
 
 def is_reached(snapshot: Snapshot, position: str) -> bool:

@@ -57,8 +57,8 @@ local function is_new(fence)
 end
 
 local function follows_loss(fence)  -- whether statuses before this one, or content that it requires, are missing
-  local is_next = is.status_run == run or is.status_run == ''
-  if fence.version > (is.status_run and (is_next and is.version or fence.version) or 0) + 1 then return true end
+  local before = is.status_run and (is.status_run == run or is.status_run == '') and is.version
+  if fence.after > tonumber(before or is.status_run and fence.after or 0) then return true end
   for _, id in ipairs(fence.artifacts) do
     if select(3, draft(id)) == 'none' then return true end
   end

@@ -143,6 +143,7 @@ class LogCodec:
             "kind": "status",
             "rank": _rank(status.version, status.step),
             "version": status.version,
+            "after": status.version if status.step else status.version - 1,
             "state": status.state.value,
             "listed": listed.model_dump_json(),
             "fails_drafts": fails_drafts(status.state),

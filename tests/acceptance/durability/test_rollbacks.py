@@ -55,7 +55,9 @@ class Room:
 
 
 @asynccontextmanager
-async def _room(model: ScriptedOpenAI, folder: Path, held: TaskState) -> AsyncGenerator[Room]:
+async def _room(
+    model: ScriptedOpenAI, folder: Path, held: TaskState = TaskState.TASK_STATE_UNSPECIFIED
+) -> AsyncGenerator[Room]:
     state = TaskState.Name(held).removeprefix("TASK_STATE_").lower().replace("_", "-")
     words = Held(('"kind":"status"', f'"state":"{state}"'))
     async with (
@@ -138,6 +140,32 @@ async def test_a_task_that_asks_is_told_with_what_it_has_written(
     }
     assert '"rows": 3' in told
     assert response_of(ended) == "Sent."
+
+
+async def test_who_follows_a_task_is_not_set_back_with_redis(model: ScriptedOpenAI, tmp_path: Path) -> None:
+    """They have seen that it asks: a view that has not, and lacks nothing else, is older than they are."""
+    more = asyncio.Event()
+    asking = [tool_call("request_input", '{"question": "Shall I?"}')]
+    model.script = [Reply([more, *asking]), Reply(["Done."])]
+    async with _room(model, tmp_path) as room:
+        task = await _begin(room, "Ask me.")
+        await until(lambda: bool(model.requests))
+        copy = await RedisCopy.take(room.everloop.redis_url)
+        more.set()
+        subscriber, reading = await room.subscribe(task.id)
+        asked = await in_state(room.client, task.id, TaskState.TASK_STATE_INPUT_REQUIRED)
+        await until(lambda: subscriber.states[-1] == TaskState.TASK_STATE_INPUT_REQUIRED)
+
+        await copy.bring_back()
+        seen = len(subscriber.responses)
+        await until(lambda: len(subscriber.responses) > seen)
+        states = [*subscriber.states]
+        await send(room.client, say(task.id, "yes", question=str(question(asked)["id"])))
+        await reading
+
+    assert subscriber.responses[seen].HasField("task")
+    assert states[-2:] == [TaskState.TASK_STATE_INPUT_REQUIRED] * 2
+    assert subscriber.text == "Done."
 
 
 async def _begin(room: Room, text: str) -> Task:

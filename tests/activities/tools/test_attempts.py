@@ -18,7 +18,7 @@ from everloop.agents.questions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.telemetry.logs import chain_of
-from everloop.stores.keys import outcomes_key
+from everloop.stores.keys import outcomes_key, records_key
 from everloop.stores.log.interface import Published
 from everloop.stores.log.store import TaskViews
 from everloop.stores.scripts import Lease, OvertakenError, Step
@@ -72,6 +72,25 @@ async def test_a_call_that_may_have_begun_before_redis_was_emptied(redis: Redis,
         await running
     assert isinstance(result, ToolMessage)
     assert (result.outcome, payment.runs) == (("ok", [1, 2]) if idempotent else ("unknown", [1]))
+
+
+async def test_a_call_that_another_attempt_was_seen_at_has_begun(redis: Redis) -> None:
+    """Though Redis forgets that attempt, as if it had been set back to when the call was asked for."""
+    payment = Payment()
+    running = await payment.begin()
+    payment.cancel(not_found=True)
+    second = asyncio.create_task(payment.attempt_call(payment.call("pay")))
+    await payment.watched.held.wait()
+    async with redis.pipeline(transaction=True) as pipeline:
+        pipeline.flushdb()
+        pipeline.hset(records_key(payment.task_id), reply_call("run", payment.call("pay").asked_at, 0), "")
+        await pipeline.execute()
+    result = await second
+    payment.gate.set()
+    with pytest.raises(OvertakenError):
+        await running
+    assert isinstance(result, ToolMessage)
+    assert (result.outcome, payment.runs) == ("unknown", [1])
 
 
 async def test_a_call_whose_attempts_never_began() -> None:

@@ -81,6 +81,15 @@ async def test_behind_the_end_there_is_nothing(gateway: RunningGateway) -> None:
     assert await all_of(gateway, "SendStreamingMessage", params, last_id) == []
 
 
+async def test_who_resumes_behind_an_event_that_is_lost_gets_the_ended_task(gateway: RunningGateway) -> None:
+    """Redis has lost the event of the client, and the task has ended since: its end is news to the client."""
+    events = await all_of(gateway, "SendStreamingMessage", message(unique("lost")))
+    task_id, last_id = events[0].response.task.id, events[-1].id
+    milliseconds = int(last_id.partition("-")[0])
+    (event,) = await all_of(gateway, "SubscribeToTask", {"id": task_id}, f"{milliseconds - 60_000}-0")
+    assert event.response.task.status.state == pb.TASK_STATE_COMPLETED
+
+
 @pytest.mark.parametrize("joined", ["the same gateway", "another gateway"])
 async def test_a_client_that_is_cut_off_in_the_middle_misses_nothing(
     gateway: RunningGateway, another: RunningGateway, model: PromptModel, joined: str

@@ -212,6 +212,21 @@ async def test_a_status_that_follows_a_loss_says_so(views: TaskViews) -> None:
     assert said("m2") in (await view_of(views, view.task_id)).history
 
 
+@pytest.mark.parametrize(("before", "is_lost"), [((status(1),), True), ((status(1), status(2)), False)])
+async def test_a_passing_status_follows_that_of_its_version(
+    views: TaskViews, before: Sequence[TaskEvent], *, is_lost: bool
+) -> None:
+    """A status with a step is published after the one of its version without; else that one is lost."""
+    view = submitted()
+    await views.create(view)
+    await views.publish(view.task_id, "run", before)
+    await views.publish(view.task_id, "run", [status(2, step=1)])
+
+    loaded = await views.load(view.task_id)
+    assert loaded
+    assert loaded.is_incomplete == is_lost
+
+
 ANSWERED = [chunk("Hi", position=3, last=True)]
 LOSSES: dict[str, tuple[Sequence[TaskEvent], Shown | None, bool]] = {
     "nothing is shown": ([], None, False),
