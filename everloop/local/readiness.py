@@ -7,7 +7,7 @@ import asyncio
 from datetime import datetime
 from urllib.parse import quote
 
-import httpx
+import httpx2
 from pydantic import BaseModel, Field
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -36,26 +36,26 @@ async def redis_answers(url: str) -> bool:
         return False
 
 
-def probing_client() -> httpx.AsyncClient:
+def probing_client() -> httpx2.AsyncClient:
     """Return the client for these checks. Proxies of the environment are for other machines."""
-    return httpx.AsyncClient(timeout=PROBE_TIMEOUT, trust_env=False)
+    return httpx2.AsyncClient(timeout=PROBE_TIMEOUT, trust_env=False)
 
 
-async def http_answers(client: httpx.AsyncClient, url: str, headers: dict[str, str] | None = None) -> bool:
+async def http_answers(client: httpx2.AsyncClient, url: str, headers: dict[str, str] | None = None) -> bool:
     """Whether a GET succeeds."""
     try:
         response = await client.get(url, headers=headers)
-    except httpx.HTTPError:
+    except httpx2.HTTPError:
         return False
     return response.is_success
 
 
-async def temporal_answers(client: httpx.AsyncClient, http_address: str) -> bool:
+async def temporal_answers(client: httpx2.AsyncClient, http_address: str) -> bool:
     """Whether the namespace `default` accepts queries for workflows."""
     return await http_answers(client, f"{_namespace(http_address)}/workflow-count", _BY_NAME)
 
 
-async def worker_polls(client: httpx.AsyncClient, http_address: str, task_queue: str, since: float) -> bool:
+async def worker_polls(client: httpx2.AsyncClient, http_address: str, task_queue: str, since: float) -> bool:
     """Whether a worker polled for workflows and for activities after a time, in seconds since the epoch.
 
     Temporal lists a stopped worker for minutes; the time distinguishes the new one from it.
@@ -66,7 +66,7 @@ async def worker_polls(client: httpx.AsyncClient, http_address: str, task_queue:
             response = await client.get(
                 url, params={"taskQueueType": f"TASK_QUEUE_TYPE_{kind}"}, headers=_BY_NAME
             )
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             return False
         if not response.is_success:
             return False

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from everloop.agents.registry import AgentSettings
 from everloop.local.child_process import IsReady, Service
@@ -147,7 +147,7 @@ class LocalStack:
         place = Address(LOOPBACK, self.ports.temporal_ui)
         return answering_to_own_names(place, self.ui_server, {name} - {""})
 
-    def services(self, client: httpx.AsyncClient) -> list[Service]:
+    def services(self, client: httpx2.AsyncClient) -> list[Service]:
         """Return the processes, in order of their dependencies; `client` checks their readiness."""
         url, queue = f"{self._http(self.ports.gateway)}/readyz", self.settings.task_queue
 
@@ -177,12 +177,12 @@ class LocalStack:
         gateway = self._prepared("gateway", _unknown, *serving)
         return [worker, replace(gateway, files=(listener,), leaves_at=signal.SIGHUP)]
 
-    def servers(self, client: httpx.AsyncClient) -> list[Service]:
+    def servers(self, client: httpx2.AsyncClient) -> list[Service]:
         """Return the processes that worker and gateway need."""
         servers = [self._temporal(client), self._valkey()]
         return [*servers, self._demo_model(client)] if self.settings.uses_demo_model else servers
 
-    def _temporal(self, client: httpx.AsyncClient) -> Service:
+    def _temporal(self, client: httpx2.AsyncClient) -> Service:
         ports = TemporalPorts(
             grpc=self.ports.temporal,
             ui=self.ui_server.port,
@@ -208,7 +208,7 @@ class LocalStack:
         command = valkey_command(self.ports.redis, data, write_password(self.redis_password, data))
         return Service("valkey", command, lambda _since: redis_answers(self.redis_url))
 
-    def _demo_model(self, client: httpx.AsyncClient) -> Service:
+    def _demo_model(self, client: httpx2.AsyncClient) -> Service:
         url = f"{self._http(self.ports.demo_model)}/v1/models"
         key = {"Authorization": f"Bearer {KEY_OF_THE_DEMO_MODEL}"}
         arguments = ("everloop.local.demo_model", "--port", str(self.ports.demo_model))

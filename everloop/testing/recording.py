@@ -13,14 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import httpx
+import httpx2
 from pydantic import BaseModel, BeforeValidator, JsonValue, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from everloop.client.http import HttpClient
 from everloop.models.catalogue import Catalogue, Provider
 from everloop.testing.errors import ScriptError
 from everloop.testing.model import StandIn, served
@@ -99,7 +98,7 @@ class Recording(StandIn):
             Tape(everloop=FORMAT, model=catalogue.default_model),
             catalogue.providers,
         )
-        async with HttpClient(timeout=SILENCE) as client:
+        async with httpx2.AsyncClient(timeout=SILENCE) as client:
 
             async def record(request: Request) -> Response:
                 return await self._record(request, client)
@@ -121,7 +120,7 @@ class Recording(StandIn):
 
     # Recording.
 
-    async def _record(self, request: Request, client: httpx.AsyncClient) -> Response:
+    async def _record(self, request: Request, client: httpx2.AsyncClient) -> Response:
         provider = self._providers[request.path_params["provider"]]
         path, body = request.path_params["path"], await request.body()
         headers = {name: value for name, value in request.headers.items() if name not in _OF_ONE_HOP}
@@ -134,7 +133,7 @@ class Recording(StandIn):
         )
         try:
             answer = await client.send(asked, stream=True)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             self.problems.append(f"provider {provider.name!r} cannot be reached: {type(error).__name__}")
             return _refusal(self.problems[0])
         exchange = Exchange(

@@ -10,7 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
 import httpx2
 from openai import APIConnectionError, APIStatusError, AuthenticationError, PermissionDeniedError
 
@@ -20,7 +19,6 @@ from everloop.cli.doctor.servers import clock_finding
 from everloop.cli.output import CommandError
 from everloop.cli.servers import ENV, HOW_TO_INSTALL, LOOPBACK, check_local_servers
 from everloop.client import ClientError
-from everloop.client.http import HttpClient
 from everloop.models.catalogue import Catalogue, ModelsSettings, Provider
 from everloop.models.client import ProviderClient
 from everloop.runtime.settings import StartError, check_environment, unknown_settings
@@ -127,12 +125,12 @@ async def look_at_ports() -> list[Finding]:
         reason = getattr(error, "strerror", None) or str(error)
     url = f"http://{LOOPBACK if host in {'0.0.0.0', '::'} else host}:{port}/readyz"
     try:
-        async with httpx.AsyncClient(timeout=_TIMEOUT, trust_env=False) as http:
+        async with httpx2.AsyncClient(timeout=_TIMEOUT, trust_env=False) as http:
             answer = await http.get(url)
         # `everloop dev` answers with an error while no agent can be loaded.
         if any(word in answer.json() for word in ("checks", "error")):
             return [ok("ports", f"a gateway listens on {host}:{port}")]
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         pass
     return [
         problem(
@@ -166,11 +164,11 @@ async def look_at_gateway(gateway: Gateway) -> list[Finding]:
 async def _look_behind(base: str, ca: Path | None) -> list[Finding]:
     """Check the servers that the gateway reports, and its clock."""
     try:
-        verify = await asyncio.to_thread(httpx.create_ssl_context, verify=str(ca)) if ca else True
-        async with HttpClient(timeout=_TIMEOUT, verify=verify) as http:
+        verify = await asyncio.to_thread(httpx2.create_ssl_context, verify=str(ca)) if ca else True
+        async with httpx2.AsyncClient(timeout=_TIMEOUT, verify=verify) as http:
             answer = await http.get(f"{base}/readyz")
         checks: dict[str, str] = answer.json().get("checks", {})
-    except (httpx.HTTPError, ValueError, AttributeError, OSError):
+    except (httpx2.HTTPError, ValueError, AttributeError, OSError):
         return []  # another server, or a proxy hides the route
     bad = {name: said for name, said in checks.items() if said != "ok"}
     found = [

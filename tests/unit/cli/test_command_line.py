@@ -59,7 +59,7 @@ def test_help_loads_nothing_that_commands_need() -> None:
     program = (
         "import sys; from everloop.cli.app import run; early = {'pydantic', 'rich'} & sys.modules.keys(); "
         "run(['schedules', 'add', '--help']); "
-        "names = {'temporalio', 'a2a', 'httpx', 'redis', 'prompt_toolkit'}; "
+        "names = {'temporalio', 'a2a', 'httpx', 'httpx2', 'redis', 'prompt_toolkit'}; "
         "sys.exit(str(sorted(early | names & sys.modules.keys())))"
     )
     done = subprocess.run(
