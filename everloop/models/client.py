@@ -13,8 +13,9 @@ from everloop.models.catalogue import Provider
 from everloop.models.events import DONE, Object, read_events, read_json
 from everloop.models.failures import Failures, error_in
 from everloop.models.interface import SILENCE, Delta, Ended, Model, ModelRequest
+from everloop.runtime.outbound.bounds import AnswerTooLargeError
 from everloop.runtime.outbound.policy import is_loopback
-from everloop.runtime.outbound.responses import UNCOMPRESSED, AnswerTooLargeError, bounding
+from everloop.runtime.outbound.responses import UNCOMPRESSED, bounding
 from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.settings import TOOL_CHOICES, ModelSettings
 

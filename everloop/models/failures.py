@@ -28,8 +28,8 @@ from everloop.models.interface import (
     PromptTooLongError,
     UnreadableReplyError,
 )
+from everloop.runtime.outbound.bounds import AnswerTooLargeError
 from everloop.runtime.outbound.policy import MAX_ASKED_DELAY, is_loopback, retry_after
-from everloop.runtime.outbound.responses import AnswerTooLargeError
 
 _TOO_LONG = re.compile(
     r"context.length|context.window|context.size|context.limit|maximum.(context|(model|prompt).length)"

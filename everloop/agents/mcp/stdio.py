@@ -13,7 +13,7 @@ from typing_extensions import Buffer
 from everloop.agents.mcp import launcher
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.mcp.errors import McpUnavailableError
-from everloop.runtime.outbound.responses import AnswerBound, AnswerTooLargeError
+from everloop.runtime.outbound.bounds import AnswerBound, AnswerTooLargeError
 
 _log = structlog.get_logger()
 

@@ -27,7 +27,8 @@ from everloop.gateway.auth.schemes import CredentialsError, Scheme
 from everloop.gateway.auth.scopes import BEARER
 from everloop.gateway.context import Caller, problem_of_owner
 from everloop.gateway.errors import UnavailableNowError
-from everloop.runtime.outbound.responses import UNCOMPRESSED, AnswerTooLargeError, bounding
+from everloop.runtime.outbound.bounds import AnswerTooLargeError
+from everloop.runtime.outbound.responses import UNCOMPRESSED, bounding
 from everloop.runtime.settings import warn_of_readers
 
 # Keys that signatures of tokens are checked with, and for which algorithms each is good.

@@ -20,7 +20,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import JsonValue
 
 from everloop.gateway.requests.fields import MAX_PARTS
-from everloop.runtime.outbound.responses import AnswerBound, AnswerTooLargeError
+from everloop.runtime.outbound.bounds import AnswerBound, AnswerTooLargeError
 from everloop.workflows.contract.parts import NO_DOUBLE, has_doubles
 
 MAX_VALUES = 100_000

@@ -17,7 +17,7 @@ from everloop.gateway.errors import UnavailableNowError
 from everloop.models.catalogue import Provider
 from everloop.models.chat import Chat
 from everloop.models.interface import ModelRequest, UnreadableReplyError
-from everloop.runtime.outbound.responses import MAX_ANSWER, MAX_VALUES
+from everloop.runtime.outbound.bounds import MAX_ANSWER, MAX_VALUES
 from tests.support.rigs.mcp_rig import Caller
 from tests.support.rigs.peer_rig import PeerRig
 from tests.support.servers.bombs import CHUNK, Bomb, running_bomb

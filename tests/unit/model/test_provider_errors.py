@@ -22,7 +22,7 @@ from everloop.models.interface import (
     OutputUnsupportedError,
     UnreadableReplyError,
 )
-from everloop.runtime.outbound.responses import AnswerTooLargeError
+from everloop.runtime.outbound.bounds import AnswerTooLargeError
 from everloop.stores.providers import HeldBackError, Why
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import ListedTool
