@@ -20,7 +20,7 @@ SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew=200",)
 """Temporal asks for a new run after so many events, not after 4,096."""
 
 RESULT = 20_000
-LARGE = 3_000_000
+LARGE = 900_000
 
 
 def _call(number: int, size: int) -> Reply:
