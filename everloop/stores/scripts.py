@@ -119,6 +119,11 @@ async def load_scripts(redis: Redis) -> None:
 
 async def execute(redis: Redis, steps: Sequence[Step[Any]]) -> list[Any]:
     """Return the replies of Redis to scripts, errors among them; see `run_scripts`."""
+    if len(steps) == 1:
+        try:
+            return [await redis.execute_command(*_command(steps[0]))]
+        except NoScriptError as error:
+            return [error]
     async with redis.pipeline(transaction=False) as pipeline:
         for step in steps:
             pipeline.execute_command(*_command(step))
