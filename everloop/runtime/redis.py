@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
 from typing import Any, cast
@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from pydantic import Field, field_validator
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.client import Pipeline
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -37,40 +38,10 @@ _UNSENT = 64 * 1024
 
 _SCHEMES = ("redis", "rediss", "unix")
 
+Result = TypeVar("Result")
 
 _SPECIAL = re.compile(r"[*?\[\]\\^]")
 _SCANNED = 1000
-
-NOW = """
-local clock
-local function now()
-  if not clock then
-    local time = redis.call('TIME')
-    clock = time[1] * 1000 + math.floor(time[2] / 1000)
-  end
-  return clock
-end
-"""
-"""A function for scripts: the time in milliseconds, by the clock of Redis, because the clocks of processes
-may differ."""
-
-RATE = """
-local function take(used_up_to, now, cost, ahead)
-  local begin = math.max(used_up_to, now)
-  return math.max(begin - now - ahead, 0), begin + cost
-end
-"""
-"""A function for scripts, the generic cell rate algorithm (ITU-T I.371): one number holds the time up to
-which a rate is used up. Returns the wait for a use of `cost`, and the number after it; `ahead` is the
-tolerated burst."""
-
-REMOVE_OLDER = """
--- KEYS: a list by time. ARGV: one of it, a time: it is taken out if it stands there with none that is later.
-if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 'inf') <= tonumber(ARGV[2]) then
-  redis.call('ZREM', KEYS[1], ARGV[1])
-end
-"""
-"""A script. Members that were added to the list again since that time stay."""
 
 
 class RedisUnfitError(StartError):
@@ -277,6 +248,14 @@ async def members(redis: Redis, key: str, match: str) -> AsyncGenerator[str]:
         for name, _ in found:
             yield name
         is_last = not position
+
+
+async def transact(redis: Redis, work: Callable[[Pipeline], Awaitable[Result]], *keys: str) -> Result:
+    """Run `work`, which reads keys and then queues changes, and repeat it if the keys change meanwhile.
+
+    It calls `multi` between the two. For keys of one slot that seldom change at the same time.
+    """
+    return cast("Result", await redis.transaction(work, *keys, value_from_callable=True))
 
 
 def literal(text: str) -> str:

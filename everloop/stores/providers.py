@@ -21,13 +21,13 @@ from redis.exceptions import RedisError
 
 from everloop.models.catalogue import ChosenModel, Provider
 from everloop.models.interface import ModelBusyError, ModelDownError, ModelError, ModelRefusedError
-from everloop.runtime.redis import NOW, RATE
 from everloop.stores.keys import (
     provider_calls_key,
     provider_failures_key,
     provider_key,
     provider_tickets_key,
 )
+from everloop.stores.scripts import scripts_text
 
 SLOT = timedelta(seconds=15)
 """How long a call counts that nobody renews: its worker has died."""
@@ -77,132 +77,6 @@ _log = structlog.get_logger()
 
 def _ms(time: timedelta) -> int:
     return round(time.total_seconds() * 1000)
-
-
-_CLOSE = """
-local function close_breaker()
-  redis.call('DEL', failures)
-  return redis.call('HDEL', state, 'open_until', 'pause', 'probe') > 0 and 'closed' or ''
-end
-"""
-
-_ENTER = f"""{NOW}{RATE}
--- KEYS: provider, failures, calls, tickets. ARGV: call, model, milliseconds since this worker's last answer
--- (negative: none), those of a slot, concurrency, milliseconds of a request, of its tokens. Answers why the
--- call has to wait, and milliseconds; nothing: it has entered; 'free': so it has, and nothing is counted.
-local state, failures, calls, tickets = unpack(KEYS)
-local call, asked, time = ARGV[1], 'asked:' .. ARGV[2], now()
-local since_answer, most = tonumber(ARGV[3]), tonumber(ARGV[5])
-local costs = {{requests = tonumber(ARGV[6]), tokens = tonumber(ARGV[7])}}
-local function at(name) return tonumber(redis.call('HGET', state, name) or 0) end
-{_CLOSE}
-if (redis.call('HGET', state, 'time') or 0) - time > {_ms(CLOCK_SLIP)} then
-  redis.call('DEL', state, failures, calls, tickets)
-end
-local known = redis.call('HMGET', state, 'open_until', 'pause', 'probe', asked)
-local open_until, probe, later = tonumber(known[1] or 0), known[3], tonumber(known[4] or 0)
-local failed = open_until > 0 and open_until - known[2] or tonumber(redis.call('LINDEX', failures, 0) or 0)
-if since_answer >= 0 and failed > 0 and failed <= time - since_answer then
-  close_breaker()
-  open_until, probe, failed = 0, false, 0
-end
-if open_until > time then
-  return {{'down', open_until - time}}
-end
-if probe and probe ~= call and (redis.call('ZSCORE', calls, probe) or 0) + 0 > time then
-  return {{'down', 5000}}
-end
-if later > time then
-  return {{'asked', later - time}}
-end
-if failed == 0 and most + costs.requests + costs.tokens == 0 then
-  return {{'free', 0}}
-end
-redis.call('ZREMRANGEBYSCORE', calls, '-inf', time)
-redis.call('ZREMRANGEBYSCORE', tickets, '-inf', time - {_ms(TICKET)})
--- What has to wait has booked its turn, and finds it when it comes back: first come, first served.
-local turn = tonumber(redis.call('ZSCORE', tickets, call) or 0)
-if turn == 0 then
-  turn = time
-  for name, cost in pairs(costs) do
-    if cost > 0 then
-      local wait, used_up_to = take(at(name), time, cost, {_ms(AHEAD)})
-      turn = math.max(turn, time + wait)
-      redis.call('HSET', state, name, used_up_to)
-    end
-  end
-  redis.call('ZADD', tickets, turn, call)
-end
-redis.call('HSET', state, 'time', time)
-for _, key in ipairs({{state, calls, tickets}}) do
-  redis.call('PEXPIRE', key, 86400000)
-end
-if turn > time then
-  return {{'rate', math.ceil(turn - time)}}
-end
-if most > 0 and not redis.call('ZSCORE', calls, call) and redis.call('ZCARD', calls) >= most then
-  return {{'slots', {_LOOK} * (1 + math.floor(redis.call('ZRANK', tickets, call) / most))}}
-end
-redis.call('ZREM', tickets, call)
-redis.call('ZADD', calls, time + ARGV[4], call)
-redis.call('PEXPIRE', calls, 86400000)
-if open_until > 0 then
-  redis.call('HSET', state, 'probe', call)
-end
-return {{}}
-"""
-
-_RENEW = f"""{NOW}
--- KEYS: provider, failures, calls. ARGV: call, milliseconds of a slot, whether its reply comes. Answers
--- 'closed' if the provider was down until now.
-local state, failures, calls = unpack(KEYS)
-{_CLOSE}
-redis.call('ZADD', calls, 'XX', now() + ARGV[2], ARGV[1])
-if ARGV[3] == '1' and redis.call('HGET', state, 'probe') == ARGV[1] then
-  return close_breaker()
-end
-return ''
-"""
-
-_LEAVE = f"""{NOW}
--- KEYS: provider, failures, calls. ARGV: call, model, milliseconds since this worker's last answer (negative:
--- none), what it came to, milliseconds of the tokens that it took beyond those that were counted, and of what
--- the provider asks for. Answers 'closed', 'opened' or nothing.
-local state, failures, calls = unpack(KEYS)
-local call, since_answer, outcome, time = ARGV[1], tonumber(ARGV[3]), ARGV[4], now()
-{_CLOSE}
-redis.call('ZREM', calls, call)
-if tonumber(ARGV[5]) ~= 0 then
-  redis.call('HINCRBYFLOAT', state, 'tokens', ARGV[5])
-end
-if tonumber(ARGV[6]) > 0 then
-  redis.call('HSET', state, 'asked:' .. ARGV[2], time + ARGV[6], 'time', time)
-  redis.call('PEXPIRE', state, 86400000)
-end
-if outcome == 'answered' or outcome == 'busy' then
-  return close_breaker()
-end
-if outcome ~= 'down' then
-  return ''
-end
-local pause = tonumber(redis.call('HGET', state, 'pause') or 0)
-if pause == 0 then
-  redis.call('LPUSH', failures, time)
-  redis.call('LTRIM', failures, 0, {FAILURES - 1})
-  redis.call('PEXPIRE', failures, {_ms(FAILURE_TIME)})
-  local first = tonumber(redis.call('LINDEX', failures, {FAILURES - 1}) or 0)
-  if first < time - {_ms(FAILURE_TIME)} or (since_answer >= 0 and first <= time - since_answer) then
-    return ''
-  end
-elseif redis.call('HGET', state, 'probe') ~= call then
-  return ''
-end
-pause = pause == 0 and {_ms(FIRST_PAUSE)} or math.min(2 * pause, {_ms(LONGEST_PAUSE)})
-redis.call('HSET', state, 'pause', pause, 'open_until', time + pause, 'time', time)
-redis.call('PEXPIRE', state, 86400000)
-redis.call('DEL', failures)
-return 'opened'
-"""
 
 
 class HeldBackError(ModelError):
@@ -255,9 +129,9 @@ class ProviderGates:
         # By provider: until when which of its models may be asked without a look; when it answered last.
         self._free_until: dict[str, dict[str, float]] = {}
         self._answered: dict[str, float] = {}
-        self._enter = redis.register_script(_ENTER)
-        self._renew = redis.register_script(_RENEW)
-        self._leave = redis.register_script(_LEAVE)
+        self._enter = redis.register_script(_gate_script("limits/rate.lua", "limits/enter.lua"))
+        self._renew = redis.register_script(_gate_script("limits/renew.lua"))
+        self._leave = redis.register_script(_gate_script("limits/leave.lua"))
         self._is_away = False
 
     @asynccontextmanager
@@ -303,6 +177,8 @@ class ProviderGates:
                 provider.concurrency or 0,
                 _share(1, provider.requests_per_minute),
                 _share(passage.tokens, provider.tokens_per_minute),
+                *map(_ms, (AHEAD, CLOCK_SLIP, TICKET)),
+                _LOOK,
             ],
         ):
             why, wait = cast("tuple[Why | Literal['free'], int]", answer)
@@ -346,6 +222,8 @@ class ProviderGates:
             passage.outcome,
             _share(more, provider.tokens_per_minute),
             _ms(passage.asked),
+            FAILURES,
+            *map(_ms, (FAILURE_TIME, FIRST_PAUSE, LONGEST_PAUSE)),
         ]
         try:
             async with asyncio.timeout(_LAST_WORD):
@@ -370,6 +248,10 @@ class ProviderGates:
         if not self._is_away:
             _log.warning("store is away: calls of models go on uncounted", error_type=type(error).__name__)
         self._is_away = True
+
+
+def _gate_script(*files: str) -> str:
+    return scripts_text("clock.lua", "limits/breaker.lua", *files)
 
 
 def _keys(provider: str) -> list[str]:

@@ -8,10 +8,14 @@ from datetime import timedelta
 from pydantic import Field, ValidationInfo, field_validator
 from redis.asyncio import Redis
 
-from everloop.runtime.redis import RATE
 from everloop.runtime.settings import Settings
-from everloop.stores.keys import announced_tasks_key, new_schedules_key, request_rate_key
-from everloop.stores.log.lists import LISTS_SCRIPT, owner_keys
+from everloop.stores.keys import (
+    announced_tasks_key,
+    new_schedules_key,
+    owner_tasks_key,
+    request_rate_key,
+)
+from everloop.stores.scripts import scripts_text
 
 RESERVATION = timedelta(minutes=1)
 """How long a task is counted that was announced, but of which nothing has been seen yet."""
@@ -62,42 +66,6 @@ class LimitSettings(Settings):
 
 # Requests, open tasks and schedules of owners, counted in Redis.
 
-_TAKE_REQUEST = f"""{RATE}
--- KEYS: rate. ARGV: microseconds of one request, of a burst. Answers the microseconds until there is room.
-local time = redis.call('TIME')
-local now, cost = time[1] * 1000000 + time[2], tonumber(ARGV[1])
--- Not later than a burst from now on: the clock may have been put back.
-local used = math.min(tonumber(redis.call('GET', KEYS[1]) or 0), now + ARGV[2])
-local wait, used_up_to = take(used, now, cost, ARGV[2] - cost)
-if wait > 0 then
-  return math.ceil(wait)
-end
-redis.call('SET', KEYS[1], used_up_to, 'PX', math.ceil((used_up_to - now) / 1000))
-return 0
-"""
-
-_RESERVE_SCHEDULE = """
--- KEYS: schedules that were made lately (sorted set, by the time until which they count). ARGV: a schedule,
--- how many there may be, milliseconds that it counts, those that are listed. Answers whether it may be made.
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-local known, count = {}, 0
-local function add(schedules)
-  for _, schedule in ipairs(schedules) do
-    count, known[schedule] = count + (known[schedule] and 0 or 1), true
-  end
-end
-add({unpack(ARGV, 4)})
-add(redis.call('ZRANGE', KEYS[1], 0, -1))
-if not known[ARGV[1]] and count >= tonumber(ARGV[2]) then
-  return 0
-end
-redis.call('ZADD', KEYS[1], now + ARGV[3], ARGV[1])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return 1
-"""
-
 
 class Quotas:
     """Counts over all processes; every method is one atomic step.
@@ -109,10 +77,9 @@ class Quotas:
 
     def __init__(self, redis: Redis, *, reservation: timedelta = RESERVATION) -> None:
         self._reservation = math.ceil(reservation.total_seconds() * 1000)
-        self._take_request = redis.register_script(_TAKE_REQUEST)
         self._redis = redis
-        self._lists = redis.register_script(LISTS_SCRIPT)
-        self._reserve_schedule = redis.register_script(_RESERVE_SCHEDULE)
+        self._take_request = redis.register_script(scripts_text("limits/rate.lua", "limits/request.lua"))
+        self._reserve = redis.register_script(scripts_text("clock.lua", "limits/reserve.lua"))
 
     async def take_request(self, owner: str, rate: Rate) -> float:
         """Count a request and return 0; or count nothing, and return in how many seconds there is room."""
@@ -129,8 +96,8 @@ class Quotas:
         `RESERVATION`. Once it is listed, a task counts by itself, until it ends; tasks of sub-agents
         never do.
         """
-        arguments = ["reserve", task_id, limit, self._reservation]
-        return await self._lists(keys=owner_keys(owner), args=arguments) == 1
+        keys = [announced_tasks_key(owner), owner_tasks_key(owner)]
+        return await self._reserve(keys=keys, args=[task_id, limit, self._reservation]) == 1
 
     async def release_task(self, owner: str, task_id: str) -> None:
         """Count a task no longer that will not come to exist; one that exists counts on."""
@@ -143,7 +110,7 @@ class Quotas:
         count by their reservation.
         """
         arguments = [schedule, limit, self._reservation, *listed]
-        return await self._reserve_schedule(keys=[new_schedules_key(owner)], args=arguments) == 1
+        return await self._reserve(keys=[new_schedules_key(owner)], args=arguments) == 1
 
     async def release_schedule(self, owner: str, schedule: str) -> None:
         """Count a schedule no longer that was removed."""

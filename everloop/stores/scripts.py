@@ -16,7 +16,6 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 from temporalio.exceptions import ApplicationError
 
-from everloop.runtime.redis import NOW
 from everloop.workflows.contract import failures
 
 T = TypeVar("T")
@@ -136,12 +135,27 @@ def _command(step: Step[Any]) -> tuple[str | bytes | int, ...]:
 
 @cache
 def script(file: str) -> str:
-    """Return the text of a script of this folder."""
-    folder = Path(__file__).parent
-    return "\n".join((NOW, (folder / "task.lua").read_text("utf-8"), (folder / file).read_text("utf-8")))
+    """Return the text of a script at the keys of a task."""
+    return scripts_text("clock.lua", "task.lua", file)
 
 
 @cache
 def script_sha(file: str) -> str:
+    """Return the name by which Redis knows a script at the keys of a task."""
+    return sha_of(script(file))
+
+
+@cache
+def scripts_text(*files: str) -> str:
+    """Return files of this folder as one script: what others need stands before them."""
+    return "\n".join((Path(__file__).parent / file).read_text("utf-8") for file in files)
+
+
+def sha_of(text: str) -> str:
     """Return the name by which Redis knows a script that it has loaded."""
-    return sha1(script(file).encode(), usedforsecurity=False).hexdigest()
+    return sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+async def remove_older(redis: Redis, key: str, member: str, at: float) -> None:
+    """Remove a member of a sorted set, unless it was added again since that time."""
+    await redis.register_script(scripts_text("remove_older.lua"))(keys=[key], args=[member, at])

@@ -334,7 +334,7 @@ async def test_a_call_that_has_left_is_not_renewed_any_more() -> None:
         @staticmethod
         def register_script(script: str) -> Callable[..., Awaitable[str]]:
             async def run(**_: object) -> str:
-                if "whether its reply comes" in script:
+                if "Renews the slot" in script:
                     renewed.set()
                     with suppress(asyncio.CancelledError):
                         await asyncio.sleep(60)

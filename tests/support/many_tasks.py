@@ -5,7 +5,7 @@ from typing import cast
 from redis.asyncio import Redis
 
 from everloop.stores.keys import head_key, log_key, owner_tasks_key, snapshot_key
-from everloop.stores.log.lists import LISTS_SCRIPT, owner_keys
+from everloop.stores.log.rows import Row, rows_of, time_word
 from everloop.workflows.contract.fold import microseconds
 from everloop.workflows.contract.tasks import TaskView
 
@@ -50,6 +50,9 @@ async def copy_task(redis: Redis, view: TaskView, copies: int) -> None:
 async def expire_task(redis: Redis, view: TaskView) -> None:
     """Let a task that has ended expire, as if its time to live had passed."""
     await redis.delete(head_key(view.task_id), snapshot_key(view.task_id), log_key(view.task_id))
-    await redis.register_script(LISTS_SCRIPT)(
-        keys=owner_keys(view.owner), args=["drop_expired", view.task_id, -1000]
-    )
+    rows, before = owner_tasks_key(view.owner), f"t {view.task_id} "
+    listed = [row for row in cast("list[str]", await redis.zrange(rows, 0, -1)) if row.startswith(before)]
+    for row in map(Row.parse, listed):
+        expired = rows_of(row._replace(expiry=time_word(0)))
+        await redis.zrem(rows, *rows_of(row))
+        await redis.zadd(rows, dict.fromkeys(expired, 0))

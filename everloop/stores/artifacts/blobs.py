@@ -14,8 +14,9 @@ from structlog.typing import FilteringBoundLogger
 
 from everloop.runtime.blobs import BlobError, BlobLinks, Blobs, BlobsUnavailableError, in_hashing_thread
 from everloop.runtime.encryption.cipher import EncryptionError
-from everloop.runtime.redis import REMOVE_OLDER, cipher_of
+from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import PENDING_BLOBS_KEY
+from everloop.stores.scripts import remove_older
 
 SEALED = ".sealed"
 """How the names of blobs end that are encrypted."""
@@ -41,7 +42,6 @@ class ArtifactBlobs:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._blobs = blobs
-        self._remove_older = redis.register_script(REMOVE_OLDER)
 
     @property
     def links(self) -> BlobLinks | None:
@@ -113,7 +113,7 @@ class ArtifactBlobs:
             due = await self._redis.zrangebyscore(pending_key, "-inf", oldest, start=0, num=MOST - removed)
             removed += sum([await _tried(self._forget(str(key), pending_key), str(key)) for key in due])
             if not await self._redis.zcard(pending_key):
-                await self._remove_older(keys=[PENDING_BLOBS_KEY], args=[pending_key, oldest])
+                await remove_older(self._redis, PENDING_BLOBS_KEY, pending_key, oldest)
             if removed == MOST:
                 break
         return removed

@@ -16,7 +16,7 @@ from temporalio.client import Client
 
 from everloop.runtime.blobs import ARTIFACT_FOLDER, Blobs
 from everloop.runtime.encryption.cipher import EncryptionError
-from everloop.runtime.redis import REMOVE_OLDER, cipher_of, literal, members
+from everloop.runtime.redis import cipher_of, literal, members
 from everloop.stores.artifacts.blobs import MOST, ArtifactBlobs
 from everloop.stores.artifacts.errors import MAX_PARTS
 from everloop.stores.artifacts.record import (
@@ -40,6 +40,7 @@ from everloop.stores.keys import (
     pending_blobs_key,
 )
 from everloop.stores.retention import Cleaned
+from everloop.stores.scripts import remove_older
 from everloop.workflows.contract.names import root_task_id
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -71,9 +72,7 @@ async def remove_artifact(
             await redis.zadd(EXPIRING_ARTIFACTS_KEY, later, xx=True, gt=True)
             return False
         gone_at = record.expires_at if record else due_at or now()
-        await redis.register_script(REMOVE_OLDER)(
-            keys=[EXPIRING_ARTIFACTS_KEY], args=[record_key, gone_at.timestamp()]
-        )
+        await remove_older(redis, EXPIRING_ARTIFACTS_KEY, record_key, gone_at.timestamp())
         if record:
             await blobs.forget(record.blob_keys(), record.address.pending_key)
         return record is not None

@@ -1,43 +1,20 @@
 """Removes conversations that nobody has added to for their time to live."""
 
+import time
 from datetime import timedelta
 from typing import cast
 
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
-from everloop.runtime.redis import NOW
+from everloop.runtime.redis import transact
 from everloop.stores.conversations.store import conversation_keys
-from everloop.stores.keys import CONVERSATIONS_KEY
+from everloop.stores.keys import CONVERSATIONS_KEY, conversation_positions_key
 from everloop.stores.retention import Cleaned
+from everloop.stores.scripts import remove_older
 
 _BATCH = 500
 """Conversations that one step removes at most."""
-
-_DUE = f"{NOW} local due = now() - tonumber(ARGV[1])"
-_COUNT = f"{_DUE} return redis.call('ZCOUNT', KEYS[1], '-inf', due)"
-_LIST_DUE = f"{_DUE} return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', due, 'LIMIT', 0, ARGV[2])"
-_REMOVE = f"""
--- KEYS: those of one conversation, positions second. ARGV: time to live in milliseconds.
--- Returns when one that is not due had its last message, or would have had it if it were not kept longer.
-{_DUE}
-local kept, life = unpack(redis.call('HMGET', KEYS[2], 'kept', 'life'))
-local at = kept and now() + redis.call('PTTL', KEYS[2]) - kept * 1000 or 0
-at = at + math.max((life or 0) * 1000 - ARGV[1], 0)
-if at > due then
-  return string.format('%.0f', at)
-end
-redis.call('DEL', unpack(KEYS))
-return ''
-"""
-_UNLIST = f"""
--- KEYS: all conversations. ARGV: time to live in milliseconds, the context, when it had its last message.
-{_DUE}
-if ARGV[3] ~= '' then
-  redis.call('ZADD', KEYS[1], 'XX', 'GT', ARGV[3], ARGV[2])
-elseif tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or 'inf') <= due then
-  redis.call('ZREM', KEYS[1], ARGV[2])  -- nobody has listed it anew since
-end
-"""
 
 
 class ConversationCleanup:
@@ -47,11 +24,8 @@ class ConversationCleanup:
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta) -> None:
-        self._ttl = int(ttl.total_seconds() * 1000)
-        self._count = redis.register_script(_COUNT)
-        self._list = redis.register_script(_LIST_DUE)
-        self._remove = redis.register_script(_REMOVE)
-        self._unlist = redis.register_script(_UNLIST)
+        self._redis = redis
+        self._ttl = ttl.total_seconds()
 
     async def clean(self, *, dry_run: bool) -> Cleaned:
         """Look at 500 conversations at most, and return how many were (or, at most, would be) removed.
@@ -59,15 +33,32 @@ class ConversationCleanup:
         Raises:
             RedisError: Redis is away.
         """
+        due = int((time.time() - self._ttl) * 1000)
         if dry_run:
-            return Cleaned(int(await self._count(keys=[CONVERSATIONS_KEY], args=[self._ttl])))
-        listed = await self._list(keys=[CONVERSATIONS_KEY], args=[self._ttl, _BATCH])
+            return Cleaned(int(await self._redis.zcount(CONVERSATIONS_KEY, "-inf", due)))
+        listed = await self._redis.zrangebyscore(CONVERSATIONS_KEY, "-inf", due, 0, _BATCH)
         contexts = cast("list[str]", listed)
-        removed = sum([await self._remove_one(context) for context in contexts])
+        removed = sum([await self._remove(context, due) for context in contexts])
         return Cleaned(removed, "due" if len(contexts) == _BATCH else "")
 
-    async def _remove_one(self, context: str) -> int:
-        keys = conversation_keys(context)
-        at = str(await self._remove(keys=keys, args=[self._ttl]))
-        await self._unlist(keys=[CONVERSATIONS_KEY], args=[self._ttl, context, at])
-        return int(not at)
+    async def _remove(self, context: str, due: int) -> int:
+        """Remove a conversation that is due; of another one list when it will be."""
+        positions = conversation_positions_key(context)
+
+        async def remove(pipeline: Pipeline) -> int:
+            """Return when it had its last message, or would have had it if it were not kept longer."""
+            kept, life = cast("list[str | None]", await pipeline.hmget(positions, "kept", "life"))
+            left = await pipeline.pttl(positions)
+            at = int(time.time() * 1000) + left - int(kept) * 1000 if kept else 0
+            at += int(max(int(life or 0) - self._ttl, 0) * 1000)
+            pipeline.multi()
+            if at <= due:
+                pipeline.delete(*conversation_keys(context))
+            return at
+
+        at = await transact(self._redis, remove, positions)
+        if is_due := at <= due:
+            await remove_older(self._redis, CONVERSATIONS_KEY, context, due)
+        else:
+            await self._redis.zadd(CONVERSATIONS_KEY, {context: at}, xx=True, gt=True)
+        return int(is_due)

@@ -1,16 +1,15 @@
 """The messages of a context, over all its tasks."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import cast
 
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
+from redis.asyncio.client import Pipeline
 
-from everloop.runtime.cluster import ClusterRedis
-from everloop.runtime.redis import cipher_of, literal, members
+from everloop.runtime.redis import cipher_of, literal, members, transact
 from everloop.stores.conversations.fitting import Room, newest_messages
 from everloop.stores.keys import (
     CONVERSATIONS_KEY,
@@ -19,6 +18,7 @@ from everloop.stores.keys import (
     conversation_summaries_key,
 )
 from everloop.stores.retention import CONVERSATION_TTL
+from everloop.stores.scripts import scripts_text
 from everloop.stores.token_counts import CountTokens, estimate_tokens
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import UserMessage
@@ -30,6 +30,9 @@ MAX_MESSAGES = 1000
 MAX_TASKS = 10_000
 """So many tasks are known to have appended to a conversation, the newest ones."""
 
+
+_MOST_TASKS = MAX_TASKS * 11 // 10
+"""Some more than are to be remembered, so that few appends have to forget some."""
 
 _TASK = "task:"
 
@@ -48,138 +51,6 @@ class ConversationSummary(Wire):
 
 # Conversations in Redis. They are not rebuilt from Temporal: back them up.
 
-_APPEND = """
--- KEYS: messages, positions, summaries.
--- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, messages.
-local task = 'task:' .. ARGV[1]
-local start, kept, life, known = unpack(redis.call('HMGET', KEYS[2], 'start', 'kept', 'life', task))
-if known then return end
-local first, count = tonumber(start or 0), 0
-for n = 5, #ARGV, 1000 do
-  count = redis.call('RPUSH', KEYS[1], unpack(ARGV, n, math.min(n + 999, #ARGV)))
-end
-local position = first + count - (#ARGV - 4)
-local too_many = count - tonumber(ARGV[3])
-if too_many > 0 then
-  redis.call('LTRIM', KEYS[1], too_many, -1)
-  first = first + too_many
-end
-local seconds = math.max(ARGV[2], life or 0)
-redis.call('HSET', KEYS[2], 'start', first, 'kept', seconds, task, position)
-for n = 1, kept and 3 or 2 do  -- a new one has no summaries
-  redis.call('EXPIRE', KEYS[n], seconds)
-end
--- Some tasks more than are kept, so that this is rare.
-if position > tonumber(ARGV[4]) and redis.call('HLEN', KEYS[2]) > ARGV[4] * 1.1 then
-  local all, tasks, at = redis.call('HGETALL', KEYS[2]), {}, {}
-  for n = 1, #all, 2 do
-    if all[n]:sub(1, 5) == 'task:' then
-      tasks[#tasks + 1], at[all[n]] = all[n], tonumber(all[n + 1])
-    end
-  end
-  table.sort(tasks, function(one, other) return at[one] > at[other] end)
-  for n = ARGV[4] + 1, #tasks do
-    redis.call('HDEL', KEYS[2], tasks[n])
-  end
-end
-"""
-
-_GET_RANGE = """
--- KEYS: messages, positions. ARGV: start, end.
-local first = tonumber(redis.call('HGET', KEYS[2], 'start') or '0')
-local start, stop = math.max(tonumber(ARGV[1]) - first, 0), tonumber(ARGV[2]) - first - 1
-if stop < start then
-  return {}
-end
-return redis.call('LRANGE', KEYS[1], start, stop)
-"""
-
-_COMPACT = """
--- KEYS: messages, positions, summaries. ARGV: start, end, level, summary, how often tasks had been forgotten.
-if (redis.call('HGET', KEYS[2], 'forgotten') or '0') ~= ARGV[5] then
-  return
-end
-local start, stop = tonumber(ARGV[1]), tonumber(ARGV[2])
-local last = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
-local cleared = tonumber(redis.call('HGET', KEYS[2], 'cleared') or '0')
-if start < cleared or stop <= start or stop > last then
-  return
-end
-local covered = {}
-for _, field in ipairs(redis.call('HKEYS', KEYS[3])) do
-  local _, from, to = string.match(field, '(%d+):(%d+):(%d+)')
-  from, to = tonumber(from), tonumber(to)
-  if from < stop and start < to then
-    if from < start or stop < to or (from == start and to == stop) then
-      return
-    end
-    table.insert(covered, field)
-  end
-end
-for _, field in ipairs(covered) do
-  redis.call('HDEL', KEYS[3], field)
-end
-redis.call('HSET', KEYS[3], ARGV[3] .. ':' .. ARGV[1] .. ':' .. ARGV[2], ARGV[4])
-local left = redis.call('PTTL', KEYS[1])
-if left > 0 then
-  redis.call('PEXPIRE', KEYS[3], left)
-end
-"""
-
-_CLEAR = """
--- KEYS: messages, positions, summaries. ARGV: time to live in seconds.
-local last = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
-redis.call('DEL', KEYS[1], KEYS[3])
-redis.call('HSET', KEYS[2], 'start', last, 'cleared', last, 'kept', ARGV[1])
-redis.call('EXPIRE', KEYS[2], ARGV[1])
-"""
-
-_PROLONG = """
--- KEYS: messages, positions, summaries. ARGV: seconds after the last message.
-local kept = tonumber((redis.call('HGET', KEYS[2], 'kept')))
-if not kept then return end
-redis.call('HSET', KEYS[2], 'life', ARGV[1])
-if kept < tonumber(ARGV[1]) then
-  local left = redis.call('PTTL', KEYS[2]) + (ARGV[1] - kept) * 1000
-  redis.call('HSET', KEYS[2], 'kept', ARGV[1])
-  for n = 1, 3 do
-    redis.call('PEXPIRE', KEYS[n], left)
-  end
-end
-"""
-_FORGET_TASK = """
--- KEYS: messages, positions, summaries. ARGV: task id. Returns how many of its messages were there.
--- Positions of others stay. It is still known to have appended: else it might do so again.
-local first, from = unpack(redis.call('HMGET', KEYS[2], 'start', 'task:' .. ARGV[1]))
-if not from then return 0 end
-first, from = tonumber(first), tonumber(from)
-local stop = first + redis.call('LLEN', KEYS[1])
-local known = redis.call('HGETALL', KEYS[2])
-for n = 1, #known, 2 do  -- up to where the next one begins
-  local position = known[n]:sub(1, 5) == 'task:' and tonumber(known[n + 1])
-  if position and position > from and position < stop then
-    stop = position
-  end
-end
-local forgotten = 0
-for index = math.max(from - first, 0), stop - first - 1 do
-  if redis.call('LINDEX', KEYS[1], index) ~= '' then
-    redis.call('LSET', KEYS[1], index, '')
-    forgotten = forgotten + 1
-  end
-end
-if forgotten == 0 and from >= first then return 0 end
--- Nor is a summary kept that is being written of them; of messages that made room it may be all that is left.
-redis.call('HINCRBY', KEYS[2], 'forgotten', 1)
-for _, field in ipairs(redis.call('HKEYS', KEYS[3])) do
-  local _, start, till = string.match(field, '(%d+):(%d+):(%d+)')
-  if tonumber(start) < stop and from < tonumber(till) then
-    redis.call('HDEL', KEYS[3], field)
-  end
-end
-return forgotten
-"""
-
 FORGOTTEN = UserMessage(message_id="", parts=())
 """Stands where a message of a deleted task stood."""
 
@@ -195,7 +66,7 @@ class Conversations:
 
     A few keys for each context; `ttl` is how long they are kept after its last message (default 7 days).
 
-    Whatever changes a conversation is one script: of two that come at once, both are done, one after another.
+    Each change of a conversation is one step: of two that come at once, both are done, one after another.
     It is put into the list of all before that.
     """
 
@@ -206,12 +77,7 @@ class Conversations:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
-        self._append = redis.register_script(_APPEND)
-        self._get_range = redis.register_script(_GET_RANGE)
-        self._compact = redis.register_script(_COMPACT)
-        self._clear = redis.register_script(_CLEAR)
-        self._prolong = redis.register_script(_PROLONG)
-        self._forget_task = redis.register_script(_FORGET_TASK)
+        self._append = redis.register_script(scripts_text("conversations/append.lua"))
 
     async def append(self, context: str, task_id: str, messages: Sequence[ConversationMessage]) -> None:
         """Add what a task has to say, all of it at once; of one task this is done once.
@@ -220,22 +86,25 @@ class Conversations:
         """
         if not messages:
             return
-        keys = conversation_keys(context)
-        kept = [task_id, self._ttl, MAX_MESSAGES, MAX_TASKS]
-        arguments = [*kept, *(self._packed(context, message) for message in messages)]
         # The list of all is in a hash slot of its own; the cleanup asks each when it had its last message.
-        listed = {context: int(time.time() * 1000)}
-        if isinstance(self._redis, ClusterRedis):  # its nodes would not wait for one another
-            await self._redis.zadd(CONVERSATIONS_KEY, listed, gt=True)
-            await self._append(keys=keys, args=arguments)
-            return
-        try:
-            async with self._redis.pipeline(transaction=False) as pipeline:
-                pipeline.zadd(CONVERSATIONS_KEY, listed, gt=True)
-                pipeline.evalsha(self._append.sha, len(keys), *keys, *arguments)
-                await pipeline.execute()
-        except NoScriptError:
-            await self._append(keys=keys, args=arguments)
+        await self._redis.zadd(CONVERSATIONS_KEY, {context: int(time.time() * 1000)}, gt=True)
+        packed = [self._packed(context, message) for message in messages]
+        arguments = [task_id, self._ttl, MAX_MESSAGES, *packed]
+        fields = await self._append(keys=conversation_keys(context), args=arguments)
+        if int(fields or 0) > _MOST_TASKS:
+            await self._forget_old_tasks(context)
+
+    async def _forget_old_tasks(self, context: str) -> None:
+        """Forget that tasks have appended, but for the last `MAX_TASKS`."""
+        positions = await self._positions(context)
+        if oldest := sorted(positions, key=positions.__getitem__)[:-MAX_TASKS]:
+            await self._redis.hdel(conversation_positions_key(context), *(_TASK + task for task in oldest))
+
+    async def _positions(self, context: str, client: Redis | None = None) -> dict[str, int]:
+        """Return the position of the first message of each task."""
+        fields = await (client or self._redis).hgetall(conversation_positions_key(context))
+        found = cast("dict[str, str]", fields).items()
+        return {name.removeprefix(_TASK): int(at) for name, at in found if name.startswith(_TASK)}
 
     async def get_recent(
         self, context: str, max_messages: int, max_tokens: int | None = None
@@ -265,8 +134,14 @@ class Conversations:
 
     async def get_range(self, context: str, start: int, end: int) -> list[ConversationMessage]:
         """Return the messages from position `start` up to `end` (exclusive), as far as they are kept."""
-        keys = [conversation_key(context), conversation_positions_key(context)]
-        return self._parse(context, cast("list[str]", await self._get_range(keys=keys, args=[start, end])))
+        key, positions = conversation_key(context), conversation_positions_key(context)
+
+        async def read(pipeline: Pipeline) -> list[str]:
+            first = int(await pipeline.hget(positions, "start") or 0)
+            begin, last = max(start - first, 0), end - first - 1
+            return cast("list[str]", await pipeline.lrange(key, begin, last)) if begin <= last else []
+
+        return self._parse(context, await transact(self._redis, read, positions))
 
     async def times_forgotten(self, context: str) -> int:
         """Return how often a task of a conversation was forgotten."""
@@ -279,9 +154,26 @@ class Conversations:
         messages that were cleared meanwhile, or never were there, is not kept either; nor one for which was
         read before a task was forgotten: `forgotten` is what `times_forgotten` said before that.
         """
-        packed = self._packed(context, summary)
-        arguments = [summary.start, summary.end, summary.level, packed, forgotten]
-        await self._compact(keys=conversation_keys(context), args=arguments)
+        messages, positions, summaries = keys = conversation_keys(context)
+        packed, new = self._packed(context, summary), range(summary.start, summary.end)
+
+        async def compact(pipeline: Pipeline) -> None:
+            times, cleared = cast("list[str | None]", await pipeline.hmget(positions, "forgotten", "cleared"))
+            end, left = (await _span(pipeline, context)).stop, await pipeline.pttl(messages)
+            fields = cast("list[str]", await pipeline.hkeys(summaries))
+            covered = [field for field in fields if _overlap(_range_of(field), new)]
+            pipeline.multi()
+            if int(times or 0) != forgotten or not int(cleared or 0) <= new.start < new.stop <= end:
+                return
+            if not all(_is_part(_range_of(field), new) for field in covered):
+                return
+            for field in covered:
+                pipeline.hdel(summaries, field)
+            pipeline.hset(summaries, f"{summary.level}:{new.start}:{new.stop}", packed)
+            if left > 0:
+                pipeline.pexpire(summaries, left)
+
+        await transact(self._redis, compact, *keys)
 
     async def get_summaries(self, context: str) -> list[ConversationSummary]:
         """Return the summaries by position. Their ranges do not overlap."""
@@ -291,23 +183,54 @@ class Conversations:
 
     async def clear(self, context: str) -> None:
         """Forget all messages and summaries. Positions go on, and no task that has appended does so again."""
-        await self._clear(keys=conversation_keys(context), args=[self._ttl])
+        messages, positions, summaries = keys = conversation_keys(context)
+
+        async def clear(pipeline: Pipeline) -> None:
+            last = (await _span(pipeline, context)).stop
+            pipeline.multi()
+            pipeline.delete(messages, summaries)
+            pipeline.hset(positions, mapping={"start": last, "cleared": last, "kept": self._ttl})
+            pipeline.expire(positions, self._ttl)
+
+        await transact(self._redis, clear, *keys)
 
     async def messages_of(self, context: str, task_id: str) -> list[ConversationMessage]:
         """Return what a task has added, as far as it is kept."""
-        key = conversation_positions_key(context)
-        fields = cast("dict[str, str]", await self._redis.hgetall(key))
-        positions = {name: int(at) for name, at in fields.items() if name.startswith(_TASK)}
-        if (first := positions.get(_TASK + task_id)) is None:
+        positions = await self._positions(context)
+        if task_id not in positions:
             return []
-        later = [position for position in positions.values() if position > first]
-        end = min(later) if later else (await self.get_span(context)).stop
-        found = await self.get_range(context, first, end)
+        span = _span_of(task_id, positions, (await self.get_span(context)).stop)
+        found = await self.get_range(context, span.start, span.stop)
         return [message for message in found if message != FORGOTTEN]
 
     async def forget_task(self, context: str, task_id: str) -> int:
-        """Remove the messages of a task, and summaries of them; return how many messages there were."""
-        return int(await self._forget_task(keys=conversation_keys(context), args=[task_id]))
+        """Remove the messages of a task, and summaries of them; return how many messages there were.
+
+        Positions of others stay. It is still known to have appended: else it might do so again.
+        """
+        messages, positions, summaries = keys = conversation_keys(context)
+
+        async def forget(pipeline: Pipeline) -> int:
+            known, kept = await self._positions(context, pipeline), await _span(pipeline, context)
+            fields = cast("list[str]", await pipeline.hkeys(summaries))
+            span = _span_of(task_id, known, kept.stop) if task_id in known else range(0)
+            first, last = max(span.start - kept.start, 0), span.stop - kept.start - 1
+            found = await pipeline.lrange(messages, first, last) if first <= last else []
+            indexes = [first + n for n, message in enumerate(found) if message]
+            pipeline.multi()
+            if not indexes and not (span and span.start < kept.start):
+                return 0
+            for index in indexes:
+                pipeline.lset(messages, index, "")
+            # Nor is a summary kept that is being written of them; of messages that made room it may be all
+            # that is left.
+            pipeline.hincrby(positions, "forgotten", 1)
+            for field in fields:
+                if _overlap(_range_of(field), span):
+                    pipeline.hdel(summaries, field)
+            return len(indexes)
+
+        return await transact(self._redis, forget, *keys)
 
     async def unlist_task(self, context: str, task_id: str) -> None:
         """Let a conversation know no more that a task has appended to it; its messages are gone by then."""
@@ -315,10 +238,20 @@ class Conversations:
 
     async def prolong(self, context: str, life: timedelta | None) -> None:
         """Keep a conversation for at least so long after its last message; None: as the others."""
-        if life is None:
-            await self._redis.hdel(conversation_positions_key(context), "life")
-            return
-        await self._prolong(keys=conversation_keys(context), args=[int(life.total_seconds())])
+        keys, positions = conversation_keys(context), conversation_positions_key(context)
+        seconds = int(life.total_seconds()) if life else 0
+
+        async def prolong(pipeline: Pipeline) -> None:
+            kept, left = await pipeline.hget(positions, "kept"), await pipeline.pttl(positions)
+            pipeline.multi()
+            if life is None:
+                pipeline.hdel(positions, "life")
+            elif kept:
+                pipeline.hset(positions, mapping={"life": seconds, "kept": max(int(kept), seconds)})
+                for key in keys if int(kept) < seconds else ():
+                    pipeline.pexpire(key, left + (seconds - int(kept)) * 1000)
+
+        await transact(self._redis, prolong, positions)
 
     async def contexts_of(self, prefix: str) -> set[str]:
         """Return the contexts that have a conversation and whose keys begin so."""
@@ -358,3 +291,29 @@ def conversation_keys(context: str) -> list[str]:
 
 def _purpose(context: str) -> str:
     return f"conversation {context}"
+
+
+async def _span(pipeline: Pipeline, context: str) -> range:
+    """Return the positions of the messages that are kept, while the keys of the conversation are watched."""
+    start = int(await pipeline.hget(conversation_positions_key(context), "start") or 0)
+    return range(start, start + await pipeline.llen(conversation_key(context)))
+
+
+def _span_of(task_id: str, positions: Mapping[str, int], end: int) -> range:
+    """Return the positions of the messages of a task: up to where the next one begins, or the end."""
+    first = positions[task_id]
+    return range(first, min([position for position in positions.values() if position > first] + [end]))
+
+
+def _range_of(field: str) -> range:
+    """Return the positions of the messages for which a summary stands, which its field names."""
+    _, start, end = field.split(":")
+    return range(int(start), int(end))
+
+
+def _overlap(one: range, other: range) -> bool:
+    return max(one.start, other.start) < min(one.stop, other.stop)
+
+
+def _is_part(one: range, other: range) -> bool:
+    return other.start <= one.start and one.stop <= other.stop and one != other

@@ -1,13 +1,11 @@
 """Takes tasks whose views have expired, and contexts, out of the lists of their owners."""
 
-from typing import cast
-
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import scan_page
 from everloop.stores.keys import OWNER_LISTS_KEYS, owner_contexts_key, owner_of_list_key
 from everloop.stores.log.contexts import Contexts
-from everloop.stores.log.lists import LISTS_SCRIPT, TaskLists, owner_keys
+from everloop.stores.log.lists import TaskLists
 from everloop.stores.retention import TASK_TTL, Cleaned
 
 _SCANNED = 1000
@@ -24,7 +22,6 @@ class ViewCleanup:
         self._redis = redis
         self._lists = TaskLists(redis, int(TASK_TTL.total_seconds()), TASK_TTL, Contexts(redis))
         self._contexts = Contexts(redis)
-        self._script = redis.register_script(LISTS_SCRIPT)
 
     async def clean(self, cursor: str, *, dry_run: bool) -> Cleaned:
         """Look through 50,000 keys from a cursor on; return how many tasks were (or would be) taken out.
@@ -51,8 +48,8 @@ class ViewCleanup:
 
     async def _clean_tasks(self, owner: str, *, dry_run: bool) -> int:
         if dry_run:
-            return int(await self._script(keys=owner_keys(owner), args=["count_expired"]))
+            return await self._lists.count_expired(owner)
         removed = 0
-        while expired := await self._script(keys=owner_keys(owner), args=["expired"]):
-            removed += await self._lists.drop_expired(owner, cast("list[str]", expired))
+        while expired := await self._lists.expired(owner):
+            removed += await self._lists.drop_expired(owner, expired)
         return removed

@@ -1,22 +1,26 @@
 """The contexts of owners: what each is called, what its tasks are and have used, how long it is kept.
 
-`lists.lua` counts their tasks in the step that lists them.
+`enter.lua` notes a task in the record of its context when it lists the task. Fields of the record: `title`;
+`titled`, the task whose first words it is, if nobody has given another; `created`; `task:<id>`, see
+`_NotedTask`; `open`, the number of tasks that have not ended; `input`, `output`, `cost` and `unpriced`, the
+usage of deleted tasks; `retention` and `keep:<task id>`, the seconds for which somebody wants it to be kept.
 """
 
 import json
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import NamedTuple, cast
 
 import structlog
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from structlog.typing import FilteringBoundLogger
 
 from everloop.runtime.encryption.cipher import EncryptionError
-from everloop.runtime.redis import cipher_of
+from everloop.runtime.redis import cipher_of, transact
 from everloop.stores.keys import (
     RETENTIONS_KEY,
     context_artifacts_key,
@@ -24,20 +28,29 @@ from everloop.stores.keys import (
     head_key,
     log_key,
     owner_contexts_key,
-    owner_tasks_key,
     registry_key,
     snapshot_key,
 )
 from everloop.stores.log.codec import seal_title, title_purpose, unword, word
-from everloop.stores.log.interface import IndexEntry, decode_page_token, encode_page_token
+from everloop.stores.log.interface import (
+    START,
+    IndexEntry,
+    Listing,
+    decode_page_token,
+    encode_page_token,
+    position_order,
+)
+from everloop.stores.log.rows import time_word
 from everloop.stores.retention import ARTIFACT_TTL
-from everloop.workflows.contract.fold import TaskIdentity
+from everloop.stores.scripts import scripts_text
+from everloop.workflows.contract.fold import TaskIdentity, microseconds
 from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.names import context_key
 
-_TASK, _AGENT, _KEEP = "task:", "agent:", "keep:"
-_HAS_TASK, _WITH_TITLE = -1, 2
-_NUMBERS = ("tasks", "open", "input", "output", "cost", "unpriced")
+_TASK, _KEEP = "task:", "keep:"
+_OPEN, _ENDED, _MESSAGE = "1", "0", "-"
+_USED = ("input", "output", "cost", "unpriced")
+"""Cost in billionths of a dollar; `unpriced`: of how many tasks nobody knows it."""
 
 MOST_LOOKED_AT = 1000
 """Contexts of which one page is made."""
@@ -46,89 +59,32 @@ _Scored = tuple[str, float]
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
-_SET_IF_THERE = """
--- KEYS: what is known of a context. ARGV: fields to set and their values in turn; empty: none any more.
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  return 0
-end
-for n = 1, #ARGV, 2 do
-  if ARGV[n + 1] == '' then
-    redis.call('HDEL', KEYS[1], ARGV[n])
-  else
-    redis.call('HSET', KEYS[1], ARGV[n], ARGV[n + 1])
-  end
-end
-return 1
-"""
+_NOTHING_USED = ("0", "0", "0", "0")
 
-_PROLONG = """
--- KEYS: a key. ARGV: seconds that it is to live at least, unless it lives for ever, or is gone.
-local left = redis.call('TTL', KEYS[1])
-if left >= 0 and left < tonumber(ARGV[1]) then
-  redis.call('EXPIRE', KEYS[1], ARGV[1])
-end
-"""
 
-_LOOK_AGAIN = """
--- KEYS: when contexts are looked at. ARGV: one of them, when it was due, and when it is next; empty: never.
-local since = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if not since or tonumber(since) ~= tonumber(ARGV[2]) then
-  return
-elseif ARGV[3] == '' then
-  redis.call('ZREM', KEYS[1], ARGV[1])
-else
-  redis.call('ZADD', KEYS[1], ARGV[3], ARGV[1])
-end
-"""
+class _NotedTask(NamedTuple):
+    """What the record of a context has of a task, or of a message that was answered without one, in words."""
 
-_FORGET_TASK = """
--- KEYS: what is known of a context. ARGV: task id. What it has used stays counted: it was used.
--- Returns whether it was known, 2 if the title went with it.
-local task = redis.call('HGET', KEYS[1], 'task:' .. ARGV[1])
-redis.call('HDEL', KEYS[1], 'task:' .. ARGV[1], 'keep:' .. ARGV[1])
-local is_titled = redis.call('HGET', KEYS[1], 'titled') == ARGV[1]
-if is_titled then
-  redis.call('HDEL', KEYS[1], 'title', 'titled')
-end
-if not task then
-  return 0
-end
-local agent, open = task:match('^%S+ %S+ (%S+) (%S+)')
-if open ~= '-' then  -- a message that was answered without a task is none
-  redis.call('HINCRBY', KEYS[1], 'tasks', -1)
-end
-if open == '1' then  -- to Redis before 7.2 a negated 0 is -0, which it takes for no number
-  redis.call('HINCRBY', KEYS[1], 'open', -1)
-end
-if redis.call('HINCRBY', KEYS[1], 'agent:' .. agent, -1) <= 0 then
-  redis.call('HDEL', KEYS[1], 'agent:' .. agent)
-end
-return is_titled and 2 or 1
-"""
+    created: str
+    changed: str
+    agent: str
+    open: str
+    """`1`, or `0` after its end; `-` of a message."""
+    used: tuple[str, ...]
+    """In the order of `_USED`."""
+    revision: str
 
-_FORGET = """
--- KEYS: what is known of a context, contexts of its owner. ARGV: its place among them.
--- Returns 1 if it was removed, -1 if it has a task, and stays.
-for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
-  if name:sub(1, 5) == 'task:' then
-    return -1
-  end
-end
-redis.call('ZREM', KEYS[2], ARGV[1])
-return redis.call('DEL', KEYS[1])
-"""
+    @classmethod
+    def parse(cls, field: str) -> "_NotedTask | None":
+        """Return the words of a field; None where there is none."""
+        if not field:
+            return None
+        created, changed, agent, is_open, *used, revision = field.split()
+        return cls(created, changed, agent, is_open, tuple(used), revision)
 
-_PUT_BACK = """
--- KEYS: what is known of a context, contexts of its owner. ARGV: its place among them, seconds that it is
--- known (-1: for ever), its fields and their values in turn. One that is known again stays as it is.
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('HSET', KEYS[1], unpack(ARGV, 3))
-  if ARGV[2] ~= '-1' then
-    redis.call('EXPIRE', KEYS[1], ARGV[2])
-  end
-  redis.call('ZADD', KEYS[2], redis.call('HGET', KEYS[1], 'updated'), ARGV[1])
-end
-"""
+    @property
+    def field(self) -> str:
+        return " ".join((*self[:-2], *self.used, self.revision))
 
 
 @dataclass(frozen=True)
@@ -196,12 +152,7 @@ class Contexts:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._artifact_ttl = artifact_ttl
-        self._set = redis.register_script(_SET_IF_THERE)
-        self._prolong = redis.register_script(_PROLONG)
-        self._forget_task = redis.register_script(_FORGET_TASK)
-        self._forget = redis.register_script(_FORGET)
-        self._put_back = redis.register_script(_PUT_BACK)
-        self._look_again = redis.register_script(_LOOK_AGAIN)
+        self._prolong = redis.register_script(scripts_text("log/prolong.lua"))
 
     async def page(self, owner: str, size: int, token: str = "", query: str = "") -> ContextPage:
         """Return contexts of an owner; with `query` those in whose title it stands, in any case.
@@ -230,8 +181,11 @@ class Contexts:
 
     async def get(self, owner: str, context_id: str) -> Context | None:
         """Return a context with its tasks; None if nothing is known of it."""
-        fields = cast("Mapping[str, str]", await self._redis.hgetall(context_info_key(owner, context_id)))
-        return self._context(owner, context_id, fields) if "updated" in fields else None
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            pipeline.hgetall(context_info_key(owner, context_id))
+            pipeline.zscore(owner_contexts_key(owner), word(context_id))
+            fields, updated = cast("tuple[Mapping[str, str], float | None]", await pipeline.execute())
+        return self._context(owner, context_id, fields, int(updated)) if fields and updated else None
 
     async def set_title(self, owner: str, context_id: str, title: str) -> bool:
         """Give a context another title; return whether there is one."""
@@ -255,20 +209,55 @@ class Contexts:
         await self._redis.zadd(RETENTIONS_KEY, {member: time.time()})
         return is_known
 
+    def noted(self, task: TaskIdentity, field: str, listing: Listing, seconds: int) -> list[str | int]:
+        """Return what `enter.lua` takes of the context of a task, whose record has this field of it now."""
+        before, at = _NotedTask.parse(field), time_word(listing.at)
+        is_newest = not before or position_order(before.revision) <= position_order(listing.revision)
+        noted = _NotedTask(
+            before.created if before else at,
+            at,
+            word(task.agent_id),
+            _ENDED if listing.state.is_terminal else _OPEN,
+            tuple(listing.used.split()) or _NOTHING_USED,
+            listing.revision,
+        )
+        return _noting(task, before, noted if is_newest or not before else before, listing.title, seconds)
+
+    def noted_answer(self, task: TaskIdentity, field: str, title: str, seconds: int) -> list[str | int]:
+        """Return the same of a message that was answered without a task."""
+        before, at = _NotedTask.parse(field), time_word(microseconds(task.created_at))
+        noted = _NotedTask(at, at, word(task.agent_id), _MESSAGE, _NOTHING_USED, START)
+        return _noting(task, before, before or noted, title, seconds)
+
     async def forget_task(self, owner: str, context_id: str, task_id: str) -> bool:
-        """Let a context know no more of a task; return whether it did.
+        """Let a context know no more of a task; return whether it did. What it has used stays counted.
 
         If its title is how that task began, it gets another one.
         """
-        keys = [context_info_key(owner, context_id)]
-        known = int(await self._forget_task(keys=keys, args=[task_id]))
-        context = await self.get(owner, context_id) if known == _WITH_TITLE else None
+        key = context_info_key(owner, context_id)
+
+        async def forget(pipeline: Pipeline) -> tuple[bool, bool]:
+            field, titled = cast("list[str | None]", await pipeline.hmget(key, _TASK + task_id, "titled"))
+            task = _NotedTask.parse(field or "")
+            pipeline.multi()
+            pipeline.hdel(
+                key, _TASK + task_id, _KEEP + task_id, *(("title", "titled") if titled == task_id else ())
+            )
+            if task:
+                for name, count in zip(_USED, task.used, strict=True):
+                    pipeline.hincrby(key, name, int(count))
+            if task and task.open == _OPEN:
+                pipeline.hincrby(key, "open", -1)
+            return task is not None, titled == task_id
+
+        was_known, was_titled = await transact(self._redis, forget, key)
+        context = await self.get(owner, context_id) if was_titled else None
         if context and not context.title:
             for task in context.tasks:
                 if title := cast("str | None", await self._redis.hget(head_key(task.task_id), "title")):
                     await self._change(owner, context_id, "title", title, "titled", task.task_id)
                     break
-        return bool(known)
+        return was_known
 
     async def prune(self, owner: str) -> None:
         """Take those out of the list of an owner of which Redis has forgotten all."""
@@ -278,23 +267,28 @@ class Contexts:
                 await self._redis.zrem(key, word(context_id))
 
     async def prolong(self, owner: str, context_id: str, left: timedelta, task_ids: Iterable[str]) -> None:
-        """Let what is known of a context, and of some of its tasks, live for at least so long from now on."""
-        keys = [context_info_key(owner, context_id), owner_contexts_key(owner), owner_tasks_key(owner)]
+        """Let the record of a context, and some of its tasks, live for at least so long from now on."""
+        seconds = int(left.total_seconds())
+        await self._prolong(keys=[context_info_key(owner, context_id)], args=[seconds])
         for task_id in task_ids:
-            keys += [registry_key(task_id), head_key(task_id), snapshot_key(task_id), log_key(task_id)]
-        for key in keys:
-            await self._prolong(keys=[key], args=[int(left.total_seconds())])
+            keys = [registry_key(task_id), head_key(task_id), snapshot_key(task_id), log_key(task_id)]
+            await self._prolong(keys=keys, args=[seconds])
 
-    async def outlast(self, task: TaskIdentity, retention: str | None, *, has_artifacts: bool) -> None:
+    def ask_retention(self, pipeline: Pipeline, task: TaskIdentity) -> None:
+        """Ask for how many seconds somebody said that a task is kept, and its context."""
+        pipeline.hmget(context_info_key(task.owner, task.context_id), _KEEP + task.task_id, "retention")
+
+    async def outlast(
+        self, task: TaskIdentity, retention: Sequence[str | None], *, has_artifacts: bool
+    ) -> None:
         """Let a task that has just ended live as long as somebody said, and its context as its artifacts do.
 
-        `retention` is in seconds. The housekeeping would see to that, too, but later than events expire.
+        `retention`: see `ask_retention`. The housekeeping does so, too, but later than events expire.
         """
-        if retention:
-            await self.prolong(task.owner, task.context_id, timedelta(seconds=int(retention)), [task.task_id])
+        if seconds := next(filter(None, retention), None):
+            await self.prolong(task.owner, task.context_id, timedelta(seconds=int(seconds)), [task.task_id])
         if has_artifacts:
-            key, seconds = context_info_key(task.owner, task.context_id), self._artifact_ttl.total_seconds()
-            await self._prolong(keys=[key], args=[int(seconds)])
+            await self.prolong(task.owner, task.context_id, self._artifact_ttl, [])
 
     async def due(self, most: int) -> list[Due]:
         """Return those at which somebody has to look now."""
@@ -309,8 +303,16 @@ class Contexts:
         If somebody has said so since it was due, it stays due.
         """
         member = f"{word(due.owner)} {word(due.context_id)}"
-        following = "" if at is None else at.timestamp()
-        await self._look_again(keys=[RETENTIONS_KEY], args=[member, due.since, following])
+
+        async def replace(pipeline: Pipeline) -> None:
+            since = await pipeline.zscore(RETENTIONS_KEY, member)
+            pipeline.multi()
+            if since == due.since and at is None:
+                pipeline.zrem(RETENTIONS_KEY, member)
+            elif since == due.since and at:
+                pipeline.zadd(RETENTIONS_KEY, {member: at.timestamp()})
+
+        await transact(self._redis, replace, RETENTIONS_KEY)
 
     async def ids(self, owner: str, most: int | None = None) -> list[str]:
         """Return the ids of contexts of an owner, of all or so many at most."""
@@ -319,11 +321,21 @@ class Contexts:
 
     async def forget(self, owner: str, context_id: str) -> bool:
         """Forget a context and its place in lists, unless it has a task; return whether it did."""
-        keys = [context_info_key(owner, context_id), owner_contexts_key(owner)]
-        removed = int(await self._forget(keys=keys, args=[word(context_id)]))
-        if removed != _HAS_TASK:
+        key = context_info_key(owner, context_id)
+
+        async def forget(pipeline: Pipeline) -> tuple[bool, bool]:
+            fields = cast("list[str]", await pipeline.hkeys(key))
+            has_task = any(name.startswith(_TASK) for name in fields)
+            pipeline.multi()
+            if not has_task:
+                pipeline.zrem(owner_contexts_key(owner), word(context_id))
+                pipeline.delete(key)
+            return has_task, bool(fields)
+
+        has_task, was_known = await transact(self._redis, forget, key)
+        if not has_task:
             await self._redis.zrem(RETENTIONS_KEY, f"{word(owner)} {word(context_id)}")
-        return removed > 0
+        return was_known and not has_task
 
     async def forget_if_empty(
         self, owner: str, context_id: str, has_content: Callable[[], Awaitable[bool]]
@@ -333,19 +345,42 @@ class Contexts:
         Content is kept where no step of ours can see it: it is asked for again afterwards, and a context in
         which something was put meanwhile is brought back.
         """
-        keys = [context_info_key(owner, context_id), owner_contexts_key(owner)]
-        known = cast("Mapping[str, str]", await self._redis.hgetall(keys[0]))
-        seconds = await self._redis.ttl(keys[0])
+        key, listed = context_info_key(owner, context_id), owner_contexts_key(owner)
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            pipeline.hgetall(key)
+            pipeline.ttl(key)
+            pipeline.zscore(listed, word(context_id))
+            fields, seconds, updated = await pipeline.execute()
         if await has_content() or not await self.forget(owner, context_id):
             return False
         if not await has_content():
             return True
-        await self._put_back(keys=keys, args=[word(context_id), seconds, *chain.from_iterable(known.items())])
+
+        async def put_back(pipeline: Pipeline) -> None:
+            is_known_again = await pipeline.exists(key)
+            pipeline.multi()
+            if not is_known_again:
+                pipeline.hset(key, mapping=fields)
+                pipeline.zadd(listed, {word(context_id): updated or 0})
+                if seconds > 0:
+                    pipeline.expire(key, seconds)
+
+        await transact(self._redis, put_back, key)
         await self._redis.zadd(RETENTIONS_KEY, {f"{word(owner)} {word(context_id)}": time.time()})
         return False
 
     async def _change(self, owner: str, context_id: str, *fields: str) -> bool:
-        return bool(await self._set(keys=[context_info_key(owner, context_id)], args=list(fields)))
+        """Set fields of the record of a context, if there is one; an empty value removes the field."""
+        key, values = context_info_key(owner, context_id), dict(zip(fields[::2], fields[1::2], strict=True))
+
+        async def change(pipeline: Pipeline) -> bool:
+            is_there = bool(await pipeline.exists(key))
+            pipeline.multi()
+            for name, value in values.items() if is_there else ():
+                pipeline.hset(key, name, value) if value else pipeline.hdel(key, name)
+            return is_there
+
+        return await transact(self._redis, change, key)
 
     async def _entries(self, key: str, after: IndexEntry | None, count: int) -> list[IndexEntry]:
         """Return contexts behind a place, the newest first; of one time the greatest name is the first."""
@@ -357,21 +392,27 @@ class Contexts:
         entries = (IndexEntry(int(score), name) for name, score in found)
         return [entry for entry in entries if after is None or entry < after][:count]
 
-    def _context(self, owner: str, context_id: str, fields: Mapping[str, str]) -> Context:
-        numbers = {name: int(fields.get(name, 0)) for name in _NUMBERS}
-        cost = None if numbers["unpriced"] > 0 else numbers["cost"] / 1e9
+    def _context(self, owner: str, context_id: str, fields: Mapping[str, str], updated: int) -> Context:
+        noted = (_NotedTask.parse(words) for name, words in fields.items() if name.startswith(_TASK))
+        tasks = [task for task in noted if task]
+        forgotten = tuple(fields.get(name, "0") for name in _USED)
+        read, written, cost, unpriced = (
+            sum(map(int, counts)) for counts in zip(forgotten, *(task.used for task in tasks), strict=True)
+        )
+        agents = Counter(task.agent for task in tasks)
         retention = fields.get("retention")
-        agents = [(int(count), name) for name, count in fields.items() if name.startswith(_AGENT)]
         return Context(
             owner=owner,
             context_id=context_id,
             title=self._title(owner, context_id, fields.get("title", "")),
             created_at=_time(fields["created"]),
-            updated_at=_time(fields["updated"]),
-            count=numbers["tasks"],
-            open_tasks=numbers["open"],
-            agents=tuple(unword(name.removeprefix(_AGENT)) for _, name in sorted(agents, reverse=True)),
-            usage=Usage(input_tokens=numbers["input"], output_tokens=numbers["output"], cost=cost),
+            updated_at=_time(updated),
+            count=sum(task.open != _MESSAGE for task in tasks),
+            open_tasks=sum(task.open == _OPEN for task in tasks),
+            agents=tuple(
+                unword(name) for name in sorted(agents, key=lambda name: (agents[name], name), reverse=True)
+            ),
+            usage=Usage(input_tokens=read, output_tokens=written, cost=None if unpriced else cost / 1e9),
             retention=timedelta(seconds=int(retention)) if retention else None,
             tasks=_tasks(fields),
         )
@@ -387,7 +428,7 @@ class Contexts:
 
 
 def context_keys(owner: str, context_id: str) -> list[str]:
-    """Return the keys that `lists.lua` takes besides where a context is told of a task."""
+    """Return the keys that `enter.lua` takes of the context of a task."""
     return [owner_contexts_key(owner), context_info_key(owner, context_id)]
 
 
@@ -400,19 +441,32 @@ _TOGETHER = 100
 """Contexts of one microsecond that may stand before a place."""
 
 
+def _noting(
+    task: TaskIdentity, before: _NotedTask | None, after: _NotedTask, title: str, seconds: int
+) -> list[str | int]:
+    opened = int(after.open == _OPEN) - int(before is not None and before.open == _OPEN)
+    return [after.field, word(task.context_id), after.changed, "" if before else title, opened, seconds]
+
+
 def _tasks(fields: Mapping[str, str]) -> Sequence[ContextTask]:
     found = list[ContextTask]()
-    for name, words in fields.items():
-        if not name.startswith(_TASK):
+    for name, noted in fields.items():
+        if not name.startswith(_TASK) or not (task := _NotedTask.parse(noted)):
             continue
-        task_id, (created, changed, agent, is_open, *_) = name.removeprefix(_TASK), words.split(" ")
+        task_id = name.removeprefix(_TASK)
         kept = fields.get(_KEEP + task_id)
-        retention = timedelta(seconds=int(kept)) if kept else None
         found.append(
-            ContextTask(task_id, unword(agent), _time(created), _time(changed), is_open == "1", retention)
+            ContextTask(
+                task_id,
+                unword(task.agent),
+                _time(task.created),
+                _time(task.changed),
+                task.open == _OPEN,
+                timedelta(seconds=int(kept)) if kept else None,
+            )
         )
     return sorted(found, key=lambda task: (task.created_at, task.task_id))
 
 
-def _time(microseconds: str) -> datetime:
+def _time(microseconds: str | int) -> datetime:
     return datetime.fromtimestamp(int(microseconds) / 1_000_000, UTC)

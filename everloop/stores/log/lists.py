@@ -5,12 +5,12 @@ late changes nothing. What a process left undone that died in between is done by
 again, by the sweep, or by `everloop reindex`. That a task begins to work is told by whoever reads a list.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from heapq import merge
 from itertools import accumulate, islice
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import structlog
@@ -19,8 +19,9 @@ from redis.asyncio.client import Pipeline
 from redis.exceptions import NoScriptError
 from structlog.typing import FilteringBoundLogger
 
+from everloop.runtime.at_once import for_each
 from everloop.runtime.encryption.cipher import EncryptionError
-from everloop.runtime.redis import NOW, REMOVE_OLDER, cipher_of
+from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import (
     APPROVALS_KEY_PREFIX,
     OPEN_TASKS_KEY,
@@ -45,26 +46,23 @@ from everloop.stores.log.interface import (
     encode_page_token,
     listing_of,
     place_among_open,
+    position_order,
 )
 from everloop.stores.log.reading import READ_SCRIPT, LogRead, as_read, log_keys, view_of
+from everloop.stores.log.rows import ANY, Row, rows_of, time_word
 from everloop.stores.retention import MAX_TASK_BYTES
-from everloop.stores.scripts import script, script_sha
-from everloop.workflows.contract.fold import TaskIdentity, microseconds
+from everloop.stores.scripts import remove_older, script, script_sha, scripts_text, sha_of
+from everloop.workflows.contract.fold import TaskIdentity
 from everloop.workflows.contract.tasks import TaskState, TaskView
 
-LISTS_SCRIPT = NOW + Path(__file__).with_name("lists.lua").read_text(encoding="utf-8")
-"""Whatever is done with the tasks of one owner."""
+_ENTER = scripts_text("log/enter.lua")
+_ENTER_SHA = sha_of(_ENTER)
 
-_ANY = "*"
-"""Stands in a row for any name; no word of a name is this."""
-
-_NOTHING_USED = "0 0 0 0"
+_EXPIRED = 500
+"""Tasks whose views have expired that are taken out of the lists at once."""
 
 _MOST_BEGUN = 200
 """So many tasks that were submitted are looked at at once before a page is read."""
-
-_PLACES = 10**16
-"""Times in rows have so many digits."""
 
 _STATUS_FIELDS = ("task", "status_run", "event")
 """Of the head of a log: its view without history and artifacts."""
@@ -102,83 +100,110 @@ class TaskLists:
         self._contexts = contexts
         self._seconds = seconds
         self._context_seconds = max(int(context_ttl.total_seconds()), seconds)
-        self._script = redis.register_script(LISTS_SCRIPT)
-        self._remove_older = redis.register_script(REMOVE_OLDER)
 
     async def enter(self, listing: Listing) -> None:
         """Let the lists say what a view says; nothing changes where they know a later status."""
-        task = listing.task
-        keys = [*owner_keys(task.owner), *context_keys(task.owner, task.context_id)]
-        arguments = self._entering(listing)
-        published = place_among_open(listing.revision)
+        task, published, has_ended = (
+            listing.task,
+            place_among_open(listing.revision),
+            listing.state.is_terminal,
+        )
+        row = self._row(listing)
 
-        def ask(pipeline: Pipeline) -> None:
-            _queue(pipeline, self._script.sha, keys, arguments)
-            if listing.state.is_terminal:
+        def change(before: Row | None, field: str) -> _Change:
+            is_newest = before is None or before.precedes(listing.revision)
+            replaced = _replaced(before, row) if is_newest else _UNCHANGED
+            return [*replaced, *self._contexts.noted(task, field, listing, self._context_seconds)]
+
+        def follow(pipeline: Pipeline) -> None:
+            self._contexts.ask_retention(pipeline, task)
+            if has_ended:
                 pipeline.zrem(OPEN_TASKS_KEY, listing.open_entry)
                 pipeline.exists(artifacts_key(task))
             else:
                 pipeline.zadd(OPEN_TASKS_KEY, {listing.open_entry: published}, gt=True)
 
-        (is_newest, before, retention), _, *has_artifacts = await self._do(ask)
-        if listing.state.is_terminal:
+        keys = [*owner_keys(task.owner), *context_keys(task.owner, task.context_id)]
+        before, (retention, _, *has_artifacts) = await self._replace(keys, task.task_id, change, follow)
+        if has_ended:
             await self._contexts.outlast(task, retention, has_artifacts=any(has_artifacts))
-        if not is_newest:  # nor does this say whether it is open
-            await self._remove_older(keys=[OPEN_TASKS_KEY], args=[listing.open_entry, published])
-        elif before or listing.scopes:
-            await self._list_waiting(listing, before.split())
+        if before and not before.precedes(listing.revision):  # nor does this say whether it is open
+            await remove_older(self._redis, OPEN_TASKS_KEY, listing.open_entry, published)
+        elif listing.scopes or (before and before.scopes):
+            await self._list_waiting(listing, before.scopes if before else ())
 
-    def _entering(self, listing: Listing) -> list[str | int]:
-        task = listing.task
-        return [
-            "enter",
+    def _row(self, listing: Listing) -> Row:
+        task, expiry = listing.task, position_order(listing.revision)[0] + self._seconds * 1000
+        return Row(
             task.task_id,
             listing.revision,
-            _place(listing.at),
+            time_word(listing.at),
             listing.state.value,
             word(task.agent_id),
             word(task.context_id),
-            self._seconds * 1000,
-            " ".join(listing.scopes),
-            listing.title,
-            *(listing.used or _NOTHING_USED).split(),
-            self._context_seconds,
-        ]
+            time_word(expiry) if listing.state.is_terminal else "-",
+            listing.scopes,
+        )
+
+    async def _replace(
+        self,
+        keys: Sequence[str],
+        task_id: str,
+        change: Callable[[Row | None, str], "_Change"],
+        follow: Callable[[Pipeline], None] = lambda _: None,
+    ) -> tuple[Row | None, list[Any]]:
+        """Replace the rows of a task, and what the record of its context says of it.
+
+        `change` gets what stands there, and tells what `enter.lua` is to replace it by. Return the row that
+        stood there, and what was answered to the commands of `follow`.
+        """
+        expected = ["", ""]
+        while True:
+            row, field = expected
+            before = Row.parse(row) if row else None
+            arguments = [task_id, row, field, *change(before, field)]
+
+            def ask(pipeline: Pipeline, arguments: Sequence[str | int] = arguments) -> None:
+                _queue(pipeline, _ENTER_SHA, keys, arguments)
+                follow(pipeline)
+
+            found, *others = await self._do(ask)
+            if found == expected:
+                return before, others
+            expected = found
 
     async def note_answer(self, task: TaskIdentity, title: str) -> None:
         """Let its context know of a message that was answered without a task."""
+
+        def change(_: Row | None, field: str) -> _Change:
+            return [*_UNCHANGED, *self._contexts.noted_answer(task, field, title, self._context_seconds)]
+
         keys = [*owner_keys(task.owner), *context_keys(task.owner, task.context_id)]
-        arguments = [
-            "answered",
-            task.task_id,
-            _place(microseconds(task.created_at)),
-            word(task.agent_id),
-            word(task.context_id),
-            title,
-            self._context_seconds,
-        ]
-        await self._script(keys=keys, args=arguments)
+        await self._replace(keys, task.task_id, change)
         has_artifacts = bool(await self._redis.exists(artifacts_key(task)))
-        await self._contexts.outlast(task, None, has_artifacts=has_artifacts)
+        await self._contexts.outlast(task, [], has_artifacts=has_artifacts)
 
     async def forget(self, owner: str, task_id: str) -> bool:
         """Take a task out of all lists, whatever became of it; return whether its owner's had it."""
-        known = str(await self._script(keys=owner_keys(owner), args=["listed", task_id]))
-        revision, *scopes = known.split() or ("0",)
-        for scope in scopes:
+        listed = await self._listed(owner, task_id)
+        for scope in listed.scopes if listed else ():
             await self._redis.zrem(APPROVALS_KEY_PREFIX + scope, task_id)
-        at = place_among_open(revision)
+        at = place_among_open(listed.revision if listed else "0")
         entries = cast("list[str]", await self._redis.zrangebyscore(OPEN_TASKS_KEY, at, at))
         opened = (entry for entry in entries if entry.startswith(f"{task_id} "))
         await self._redis.zrem(OPEN_TASKS_KEY, task_id, *opened)
-        was_listed = await self._script(keys=owner_keys(owner), args=["remove", task_id])
-        return bool(was_listed)
+        before, _ = await self._replace(owner_keys(owner), task_id, lambda row, _: _replaced(row, None))
+        return before is not None
+
+    async def _listed(self, owner: str, task_id: str) -> Row | None:
+        rows = await self._redis.zrangebylex(owner_tasks_key(owner), f"[t {task_id} ", f"(t {task_id}!", 0, 1)
+        return Row.parse(cast("str", rows[0])) if rows else None
 
     async def tasks_of(self, owner: str, most: int) -> dict[str, str]:
         """Return tasks that are listed of an owner, so many at most, each with its context."""
         rows = await self._redis.zrangebylex(owner_tasks_key(owner), "[t ", "(t!", 0, most)
-        words = (row.split(" ") for row in cast("list[str]", rows))
-        return {task_id: unword(context_id) for _, task_id, _, _, _, _, context_id, *_ in words}
+        listed = map(Row.parse, cast("list[str]", rows))
+        return {row.task_id: unword(row.context) for row in listed}
 
     async def _list_waiting(self, listing: Listing, before: Sequence[str]) -> None:
         """List a task for those whom it asks, by the time since when."""
@@ -192,6 +217,15 @@ class TaskLists:
 
         await self._do(ask)
 
+    async def count_expired(self, owner: str) -> int:
+        """Return how many tasks of an owner are listed whose views should have expired."""
+        return int(await self._redis.zlexcount(owner_tasks_key(owner), *_until_now()))
+
+    async def expired(self, owner: str) -> list[str]:
+        """Return tasks of an owner, 500 at most, whose views should have expired."""
+        rows = await self._redis.zrangebylex(owner_tasks_key(owner), *_until_now(), 0, _EXPIRED)
+        return _task_ids(cast("list[str]", rows))
+
     async def drop_expired(self, owner: str, task_ids: Sequence[str]) -> int:
         """Take tasks out of the lists whose views are gone, and return how many.
 
@@ -203,12 +237,20 @@ class TaskLists:
                 pipeline.hexists(head_key(task_id), "task")
                 pipeline.pttl(head_key(task_id))
 
-        found = await self._do(ask)
-        arguments: list[str | int] = ["drop_expired"]
-        for task_id, is_there, milliseconds in zip(task_ids, found[::2], found[1::2], strict=True):
-            # One without an end goes on, which the lists have yet to hear.
-            arguments += [task_id, max(milliseconds, 1000) if is_there else ""]
-        return int(await self._script(keys=owner_keys(owner), args=arguments))
+        found, at = await self._do(ask), _milliseconds()
+        # One without an end goes on, which the lists have yet to hear.
+        lives = zip(task_ids, found[::2], found[1::2], strict=True)
+        ends = {task_id: at + max(left, 1000) if is_there else 0 for task_id, is_there, left in lives}
+
+        async def drop(task_id: str) -> int:
+            def change(row: Row | None, _: str) -> _Change:
+                end = ends[task_id]
+                return _replaced(row, row._replace(expiry=time_word(end)) if row and end else None)
+
+            before, _ = await self._replace(owner_keys(owner), task_id, change)
+            return int(before is not None and not ends[task_id])
+
+        return sum(await for_each(task_ids, drop))
 
     async def page(self, query: TaskQuery) -> TaskPage:
         """Return what `TaskViews.list_tasks` promises."""
@@ -246,7 +288,7 @@ class TaskLists:
             if view and scope in scopes_of(view.status.questions):
                 tasks.append(WaitingTask(view, scope))
             elif view or "task" not in fields:  # somebody died before the list heard of it
-                await self._remove_older(keys=[APPROVALS_KEY_PREFIX + scope], args=[task_id, entry.score])
+                await remove_older(self._redis, APPROVALS_KEY_PREFIX + scope, task_id, entry.score)
         return WaitingPage(tuple(tasks), encode_page_token(page[-1]) if len(entries) > len(page) else "")
 
     async def open_tasks(self, first: int, count: int) -> Sequence[OpenTask]:
@@ -261,7 +303,7 @@ class TaskLists:
             listing = listing_of([fields.get(name) for name in LISTED_FIELDS])
             is_known = listing and entry == listing.open_entry  # or else it has opened again since
             if not is_known:
-                await self._remove_older(keys=[OPEN_TASKS_KEY], args=[entry, int(published)])
+                await remove_older(self._redis, OPEN_TASKS_KEY, entry, int(published))
             if not listing:
                 continue
             if not is_known or listing.state.is_terminal or place_among_open(listing.revision) != published:
@@ -290,8 +332,9 @@ class TaskLists:
         return len(begun)
 
     async def _oldest(self, query: TaskQuery) -> list[str]:
-        arguments = ["oldest", *_list_of(query), query.page_size]
-        return cast("list[str]", await self._script(keys=owner_keys(query.owner), args=arguments))
+        key, place = owner_tasks_key(query.owner), _list_of(query)
+        rows = await self._redis.zrangebylex(key, f"[{place} ", f"({place}!", 0, query.page_size)
+        return _task_ids(cast("list[str]", rows))
 
     async def _entries(
         self, query: TaskQuery, after: IndexEntry | None
@@ -300,17 +343,18 @@ class TaskLists:
 
         One more than the page holds shows that another page follows.
         """
-        arguments = [
-            "page",
-            *_list_of(query),
-            *((_place(after.score), after.name) if after else ("", "")),
-            _place(query.updated_since or 0),
-            query.page_size + 1,
-        ]
-        reply = await self._script(keys=owner_keys(query.owner), args=arguments)
-        total, rows, expired = cast("tuple[int, list[str], list[str]]", reply)
-        pairs = (row.split(" ") for row in rows)
-        return total, [IndexEntry(int(at), task_id) for at, task_id in pairs], expired
+        key, place = owner_tasks_key(query.owner), _list_of(query)
+        oldest, newest = f"[{place} {time_word(query.updated_since or 0)}", f"({place}!"
+        begin = f"({place} {time_word(after.score)} {after.name}" if after else newest
+
+        def ask(pipeline: Pipeline) -> None:
+            pipeline.zlexcount(key, oldest, newest)
+            pipeline.zrevrangebylex(key, begin, oldest, 0, query.page_size + 1)
+            pipeline.zrangebylex(key, *_until_now(), 0, _EXPIRED)
+
+        total, rows, expired = await self._do(ask)
+        pairs = (row.split(" ")[-2:] for row in rows)
+        return total, [IndexEntry(int(at), task_id) for at, task_id in pairs], _task_ids(expired)
 
     async def _found(self, query: TaskQuery, rows: Sequence[_Row]) -> list[_Found]:
         """Read as many of these tasks as a page has room for, what is wanted of each."""
@@ -369,7 +413,7 @@ class TaskLists:
         try:
             return await self._asked(ask)
         except NoScriptError:
-            for text in (self._script.script, script(READ_SCRIPT)):
+            for text in (_ENTER, script(READ_SCRIPT)):
                 await self._redis.script_load(text)
             return await self._asked(ask)
 
@@ -392,22 +436,44 @@ class TaskLists:
 
 
 def owner_keys(owner: str) -> list[str]:
-    """Return the keys that `LISTS_SCRIPT` takes."""
+    """Return the rows of an owner, and the tasks that are announced."""
     return [owner_tasks_key(owner), announced_tasks_key(owner)]
 
 
-def _list_of(query: TaskQuery) -> tuple[str, str, str]:
-    context = _ANY if query.context_id is None else word(query.context_id)
-    return word(query.agent_id), context, query.state or _ANY
+_Change = list[str | int]
+"""What `enter.lua` takes behind what it expects."""
+
+_UNCHANGED: _Change = ["", ""]
+
+
+def _replaced(before: Row | None, after: Row | None) -> _Change:
+    """Return the rows to remove, and those to add."""
+    return ["\n".join(rows_of(row)) if row else "" for row in (before, after)]
+
+
+def _list_of(query: TaskQuery) -> str:
+    """Return how rows of a list begin."""
+    context = ANY if query.context_id is None else word(query.context_id)
+    return f"l {word(query.agent_id)} {context} {query.state or ANY}"
+
+
+def _until_now() -> tuple[str, str]:
+    """Return the range of the rows of tasks whose views should have expired."""
+    return "[e ", f"[e {time_word(_milliseconds())}"
+
+
+def _milliseconds() -> int:
+    return int(time.time() * 1000)
+
+
+def _task_ids(rows: Iterable[str]) -> list[str]:
+    """Return the last words of rows."""
+    return [row.rpartition(" ")[2] for row in rows]
 
 
 def _queue(pipeline: Pipeline, sha: str, keys: Sequence[str], arguments: Sequence[str | int]) -> None:
     """Queue a script; redis-py's own way asks for its existence first."""
     pipeline.execute_command("EVALSHA", sha, len(keys), *keys, *arguments)
-
-
-def _place(at: int) -> str:
-    return f"{min(max(at, 0), _PLACES - 1):016d}"
 
 
 def _present(names: Sequence[str], kept: Sequence[str | None]) -> dict[str, str]:

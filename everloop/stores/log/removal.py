@@ -17,17 +17,8 @@ from everloop.stores.keys import (
     snapshot_key,
 )
 
-_REMOVE_KEYS = """
--- KEYS: registry of a client's task, and what it has whatever the registry says. Returns how many there were.
-local removed = 0
-redis.call('HDEL', KEYS[1], 'open')  -- which names no key
-for _, keys in ipairs({redis.call('HKEYS', KEYS[1]), KEYS}) do
-  for _, key in ipairs(keys) do
-    removed = removed + redis.call('UNLINK', key)
-  end
-end
-return removed
-"""
+_OPEN = "open"
+"""Field of the registry that names no key."""
 
 _KEYS = (
     registry_key,
@@ -48,11 +39,15 @@ class TaskRemoval:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._remove_keys = redis.register_script(_REMOVE_KEYS)
 
     async def keys_of(self, task_ids: Sequence[str]) -> int:
         """Remove the keys of clients' tasks and their sub-agents; return how many there were."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for task_id in task_ids:
-                await self._remove_keys(keys=[name(task_id) for name in _KEYS], client=pipeline)
+                pipeline.hkeys(registry_key(task_id))
+            registered = cast("list[list[str]]", await pipeline.execute())
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for task_id, keys in zip(task_ids, registered, strict=True):
+                own = {name(task_id) for name in _KEYS}
+                pipeline.unlink(*{*keys, *own} - {_OPEN})
             return sum(cast("list[int]", await pipeline.execute()))

@@ -4,8 +4,9 @@ from datetime import timedelta
 from typing import cast
 
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
-from everloop.runtime.redis import cipher_of
+from everloop.runtime.redis import cipher_of, transact
 from everloop.stores.keys import push_configs_key, registry_key
 from everloop.stores.log.interface import Snapshot
 from everloop.stores.retention import TASK_TTL
@@ -72,12 +73,6 @@ _CONFIG, _POSITION, _KNOWN, _KEEP = "config:", "position:", "known", "keep"
 _CHANGED = -1
 """What scripts answer if the config is another one than was read."""
 
-_DELETE_UNCHANGED = """
-if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
-  redis.call('HDEL', KEYS[1], ARGV[1], ARGV[3])
-end
-"""
-
 
 class PushConfigs:
     """The configs of each task, and up to which position of its stream each client has acknowledged it.
@@ -91,7 +86,6 @@ class PushConfigs:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
-        self._delete_unchanged = redis.register_script(_DELETE_UNCHANGED)
 
     async def put(self, config: PushConfig, *, position: str = "") -> None:
         """Set a config, in the place of one of the same id.
@@ -143,10 +137,15 @@ class PushConfigs:
     async def delete_unchanged(self, config: PushConfig) -> None:
         """Remove a config, unless it was set anew meanwhile with anything else in it."""
         key, field = push_configs_key(config.task_id), _CONFIG + config.id
-        kept = await self._kept(config.task_id, config.id)
-        # Not by its own JSON: another version of us may have written it.
-        if kept and self._unsealed(config.task_id, kept) == config:
-            await self._delete_unchanged(keys=[key], args=[field, kept, _POSITION + config.id])
+
+        async def delete(pipeline: Pipeline) -> None:
+            kept = cast("str | None", await pipeline.hget(key, field))
+            pipeline.multi()
+            # Not by its own JSON: another version of us may have written it.
+            if kept and self._unsealed(config.task_id, kept) == config:
+                pipeline.hdel(key, field, _POSITION + config.id)
+
+        await transact(self._redis, delete, key)
 
     async def knows(self, task_id: str) -> bool:
         """Whether a task ever had configs, even if all were removed; False: those that it had are lost."""

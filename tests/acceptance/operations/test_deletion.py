@@ -292,7 +292,8 @@ async def _let_pass(redis: Redis, owner: str, context: str, task_id: str, *, hou
     earlier = hours * 3_600_000_000
     created, changed, *rest = fields[f"task:{task_id}"].split(" ")
     aged = " ".join([f"{int(created) - earlier}", f"{int(changed) - earlier}", *rest])
-    await redis.hset(key, mapping={"updated": f"{int(fields['updated']) - earlier}", f"task:{task_id}": aged})
+    await redis.hset(key, f"task:{task_id}", aged)
+    await redis.zincrby(owner_contexts_key(owner), -earlier, context)
 
 
 async def _is_gone(client: Client, context: str) -> bool:

@@ -1,11 +1,13 @@
 """Lists follow views in a second step: who dies in between, or comes late, leaves nothing wrong for long."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 from redis.asyncio import Redis
 
+from everloop.stores.keys import context_info_key, owner_tasks_key
 from everloop.stores.log import lists
 from everloop.stores.log.interface import Published, TaskQuery, WaitingQuery
 from everloop.stores.log.store import TaskViews
@@ -131,6 +133,23 @@ async def test_nobody_is_shown_what_a_view_does_not_say(store: Store) -> None:
     await store.step(view, status(3))
 
     assert (await store.told(view))["waits"] is False
+
+
+async def test_statuses_that_are_listed_at_the_same_time_leave_the_last_one(store: Store) -> None:
+    """Whichever process is the first: each compares what it replaces, in the lists and in the context."""
+    for _ in range(5):
+        view = submitted()
+        changes = (None, ASKING, status(3), status(4, TaskState.COMPLETED))
+        frozen = [await store.step(view, change) for change in changes]
+
+        await asyncio.gather(*(store.views.follow_up(view.task_id, each) for each in reversed(3 * frozen)))
+
+        context = await store.views.contexts.get(view.owner, view.context_id)
+        assert context
+        assert (context.count, context.open_tasks) == (1, 0)
+        assert await store.redis.ttl(context_info_key(view.owner, view.context_id)) > 0
+        assert await store.redis.zcard(owner_tasks_key(view.owner)) == 6
+        assert (await store.told(view))["states"] == ["any", TaskState.COMPLETED]
 
 
 @pytest.mark.parametrize("late", [status(1), ASKING, status(2, TaskState.FAILED)])
