@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
-from everloop.stores.retention import RetentionSettings
+from everloop.stores.lifetimes import RetentionSettings
 
 OURS = {"info", "keys", "memory", "pttl", "hello", "client", "ping", "select", "config", "command"}
 """Commands that do not belong to a task."""

@@ -20,13 +20,12 @@ from everloop.runtime.redis import literal, remove_matching
 from everloop.runtime.schedules.schedules import Schedules, ScheduleUnknownError
 from everloop.runtime.temporal.executions import TaskExecutions
 from everloop.runtime.temporal.payloads import payload_folder
-from everloop.stores.artifacts.cleanup import ArtifactRemoval
-from everloop.stores.blobs.cleanup import remove_folder
 from everloop.stores.conversations.store import Conversations
 from everloop.stores.keys import owner_prefix, request_rate_key, tool_result_key
-from everloop.stores.log.removal import TaskRemoval
 from everloop.stores.log.store import TaskViews
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
+from everloop.stores.retention.removal import ArtifactRemoval, TaskRemoval
+from everloop.stores.retention.users import remove_folder
 from everloop.workflows.contract.deletion import (
     DeletionKind,
     DeletionPort,

@@ -1,8 +1,6 @@
 """Cleaning up the stores, one limited step a call."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import structlog
 from redis.asyncio import Redis
@@ -15,14 +13,14 @@ from everloop.activities.lease import heartbeating
 from everloop.activities.telemetry import record_removed
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.temporal.deletions import Deletions
-from everloop.stores.artifacts.cleanup import ArtifactHousekeeping, ArtifactRemoval, OrphanedBlobs
-from everloop.stores.blobs.cleanup import BlobsSharedError, PayloadCleanup
-from everloop.stores.conversations.cleanup import ConversationCleanup
-from everloop.stores.conversations.store import Conversations
-from everloop.stores.log.cleanup import ViewCleanup
-from everloop.stores.log.contexts import Context, Contexts, ContextTask, Due
-from everloop.stores.retention import Cleaned, RetentionSettings
-from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
+from everloop.stores.lifetimes import RetentionSettings
+from everloop.stores.retention.artifacts import ExpiredArtifacts, OrphanedBlobs, PendingBlobs
+from everloop.stores.retention.cleaned import Cleaner
+from everloop.stores.retention.conversations import ExpiredConversations
+from everloop.stores.retention.payloads import UnknownPayloads
+from everloop.stores.retention.retentions import Retentions
+from everloop.stores.retention.users import BlobsSharedError
+from everloop.stores.retention.views import ExpiredViews
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,
     CleanInput,
@@ -30,86 +28,8 @@ from everloop.workflows.contract.housekeeping import (
     HousekeepingPort,
     Kind,
 )
-from everloop.workflows.contract.names import context_key
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
-
-
-LOOK_AFTER = timedelta(hours=12)
-"""How soon is looked again at what is kept longer: what was added since would live for a day at least. Events
-would not, but are kept by whoever publishes the end of their task."""
-
-LOOKED_AT = 100
-
-
-class Retentions:
-    """Sees to it that contexts and tasks are kept as long as somebody said, and no longer.
-
-    What is to go sooner than it would by itself is deleted as if its owner had asked for it. Of what is to
-    stay longer the times to live are prolonged.
-    """
-
-    def __init__(self, redis: Redis, blobs: Blobs, deletions: Deletions) -> None:
-        self._contexts = Contexts(redis)
-        self._conversations = Conversations(redis)
-        self._artifacts = ArtifactRemoval(redis, blobs)
-        self._deletions = deletions
-
-    async def clean(self, *, dry_run: bool) -> Cleaned:
-        """Look at 100 contexts at most; return how many deletions were (or would be) begun."""
-        due = await self._contexts.due(LOOKED_AT)
-        begun = sum([await self._look_at(each, dry_run=dry_run) for each in due])
-        return Cleaned(begun, "due" if len(due) == LOOKED_AT and not dry_run else "")
-
-    async def _look_at(self, due: Due, *, dry_run: bool) -> int:
-        context, at = await self._contexts.get(due.owner, due.context_id), datetime.now(UTC)
-        over = list(_over(context, at)) if context else []
-        if dry_run:
-            return len(over)
-        for target in over:
-            await self._deletions.start(target)
-        if context:
-            await self._prolong(context, at)
-        await self._contexts.look_again(due, _next_look(context, at) if context else None)
-        return len(over)
-
-    async def _prolong(self, context: Context, at: datetime) -> None:
-        key = context_key(context.owner, context.context_id)
-        await self._conversations.prolong(key, context.retention)
-        if (life := context.retention) is not None:
-            until = life + (at if context.open_tasks else context.updated_at)
-            others = [task.task_id for task in context.tasks if task.retention is None]
-            await self._contexts.prolong(context.owner, context.context_id, until - at, others)
-            await self._artifacts.prolong(key, until)
-        for task in context.tasks:
-            if (until := _end(task)) is not None:
-                await self._contexts.prolong(context.owner, context.context_id, until - at, [task.task_id])
-                await self._artifacts.prolong(key, until, task.task_id)
-
-
-def _end(task: ContextTask) -> datetime | None:
-    """Return until when a task is kept that has ended; None where nobody has said it."""
-    return task.changed_at + task.retention if task.retention and not task.is_open else None
-
-
-def _over(context: Context, at: datetime) -> Iterator[DeletionTarget]:
-    """Yield what is to be deleted of a context: all of it, or tasks."""
-    named: Mapping[str, Any] = {"owner": context.owner, "context_id": context.context_id}
-    if context.end and context.end <= at:
-        yield DeletionTarget(kind=DeletionKind.CONTEXT, if_over=True, **named)
-        return
-    for task in context.tasks:
-        if (end := _end(task)) and end <= at:
-            yield DeletionTarget(kind=DeletionKind.TASK, id=task.task_id, **named)
-
-
-def _next_look(context: Context, at: datetime) -> datetime | None:
-    lives = [context.retention, *(task.retention for task in context.tasks)]
-    given = [life for life in lives if life is not None]
-    if not given:
-        return None
-    ends = [end for end in (context.end, *map(_end, context.tasks)) if end and end > at]
-    return min([*ends, at + min([*given, LOOK_AFTER])])
 
 
 class StoreHousekeeping(HousekeepingPort):
@@ -128,26 +48,21 @@ class StoreHousekeeping(HousekeepingPort):
         retention: RetentionSettings,
         payload_ttl: timedelta,
     ) -> None:
-        views, artifacts = ViewCleanup(redis), ArtifactHousekeeping(redis, blobs)
-        conversations = ConversationCleanup(redis, ttl=retention.conversation_ttl)
-        orphaned = OrphanedBlobs(redis, blobs, client, task_queue, ttl=retention.artifact_ttl)
-        retentions = Retentions(redis, blobs, Deletions(client, task_queue))
-        payloads = PayloadCleanup(blobs, client, task_queue, ttl=payload_ttl)
-        self._cleaners: dict[Kind, Callable[[CleanInput], Awaitable[Cleaned]]] = {
-            Kind.VIEWS: lambda call: views.clean(call.cursor, dry_run=call.dry_run),
-            Kind.CONVERSATIONS: lambda call: conversations.clean(dry_run=call.dry_run),
-            Kind.ARTIFACTS: lambda call: artifacts.clean_artifacts(call.cursor, dry_run=call.dry_run),
-            Kind.PENDING_BLOBS: lambda call: artifacts.clean_pending(dry_run=call.dry_run),
-            Kind.ARTIFACT_BLOBS: lambda call: orphaned.clean(call.cursor, dry_run=call.dry_run),
-            Kind.RETENTIONS: lambda call: retentions.clean(dry_run=call.dry_run),
-            Kind.PAYLOADS: lambda call: payloads.clean(call.cursor, dry_run=call.dry_run),
+        self._cleaners: dict[Kind, Cleaner] = {
+            Kind.VIEWS: ExpiredViews(redis),
+            Kind.CONVERSATIONS: ExpiredConversations(redis, ttl=retention.conversation_ttl),
+            Kind.ARTIFACTS: ExpiredArtifacts(redis, blobs),
+            Kind.PENDING_BLOBS: PendingBlobs(redis, blobs),
+            Kind.ARTIFACT_BLOBS: OrphanedBlobs(redis, blobs, client, task_queue, ttl=retention.artifact_ttl),
+            Kind.RETENTIONS: Retentions(redis, blobs, Deletions(client, task_queue)),
+            Kind.PAYLOADS: UnknownPayloads(blobs, client, task_queue, ttl=payload_ttl),
         }
 
     @activity.defn
     async def clean(self, call: CleanInput) -> CleanResult:
         async with heartbeating():
             try:
-                cleaned = await self._cleaners[call.kind](call)
+                cleaned = await self._cleaners[call.kind].clean(call.cursor, dry_run=call.dry_run)
             except BlobsSharedError as error:
                 _log.warning("housekeeping refused", kind=call.kind, reason=str(error))
                 raise ApplicationError(str(error), type=HOUSEKEEPING_REFUSED, non_retryable=True) from None

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import registry_key, secrets_key
-from everloop.stores.retention import TASK_TTL
+from everloop.stores.lifetimes import TASK_TTL
 from everloop.stores.scripts import Step, run_scripts
 
 # Secrets in Redis: a hash for each task, with the fields `message:<id>` and `name:<name>` → JSON.

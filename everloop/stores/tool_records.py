@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import outcomes_key, records_key, registry_key, tool_result_key
-from everloop.stores.retention import GRACE, RECORD_TTL
+from everloop.stores.lifetimes import GRACE, RECORD_TTL
 from everloop.stores.scripts import Lease, Step, run_scripts
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.payloads import HIDE_VALUES

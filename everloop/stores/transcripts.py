@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from everloop.runtime.encryption.cipher import Cipher, EncryptionError
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import records_key, registry_key, transcript_key
-from everloop.stores.retention import GRACE
+from everloop.stores.lifetimes import GRACE
 from everloop.stores.scripts import Lease, Step, lease_words, run_scripts
 from everloop.workflows.contract.messages import (
     AssistantMessage,

@@ -25,10 +25,10 @@ from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.conversations.store import Conversations
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY, head_key, pending_blobs_key
+from everloop.stores.lifetimes import RetentionSettings
 from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
-from everloop.stores.retention import RetentionSettings
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract import names
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, RemoveResult

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import pytest
 from redis.asyncio import Redis
 
-from everloop.activities.housekeeping import LOOK_AFTER, Retentions
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.temporal.deletions import Deletions
 from everloop.stores.artifacts.changes import Create
@@ -17,6 +16,7 @@ from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.conversations.store import Conversations
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY, RETENTIONS_KEY, conversation_key, head_key
 from everloop.stores.log.store import TaskViews
+from everloop.stores.retention.retentions import LOOK_AFTER, Retentions
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskState, TaskView

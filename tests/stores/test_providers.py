@@ -110,6 +110,7 @@ async def test_the_slot_of_a_dead_worker_expires(
         assert await enter(gates[1], chosen) == ""
 
 
+@pytest.mark.one_server  # the clock is that of one
 @pytest.mark.parametrize("held_back", ["down", "asked", "rate", "slots"])
 async def test_calls_do_not_wait_for_a_clock_that_was_put_back(redis: Redis, held_back: str) -> None:
     """A provider that was down is tried, what it asked for is over, and turns and slots count anew."""

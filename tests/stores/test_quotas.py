@@ -52,6 +52,7 @@ async def test_a_burst_of_requests_is_taken_exactly(store: Store) -> None:
     assert all(50 < wait <= 60 for wait in sorted(waits)[5:])
 
 
+@pytest.mark.one_server  # the clock is that of one
 async def test_requests_do_not_wait_for_a_clock_that_was_put_back(redis: Redis) -> None:
     """A burst is used up before; the next interval brings room, and not the next hour."""
     clock, owner = FastClock(redis, timedelta(hours=1)), new_id()

@@ -11,9 +11,9 @@ from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.temporal.describe import is_not_found
 from everloop.stores.artifacts.rendering import with_artifacts
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.lifetimes import MAX_TASK_BYTES
 from everloop.stores.log.interface import START
 from everloop.stores.log.store import TaskViews
-from everloop.stores.retention import MAX_TASK_BYTES
 from everloop.workflows.contract.calls import TASK_UNREADABLE
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
 from everloop.workflows.contract.tasks import Artifact, TaskView

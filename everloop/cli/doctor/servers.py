@@ -16,7 +16,7 @@ from everloop.runtime.temporal.describe import namespace_retention, problem_of_s
 from everloop.runtime.temporal.queues import WORKFLOW, queue_state
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.keys import STORE_ID_KEY
-from everloop.stores.retention import RetentionSettings
+from everloop.stores.lifetimes import RetentionSettings
 from everloop.workers.settings import WorkerSettings
 from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
 

@@ -24,8 +24,8 @@ from everloop.runtime.schedules.definition import QueueSettings
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+from everloop.stores.lifetimes import RetentionSettings
 from everloop.stores.log.store import TaskViews
-from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
 

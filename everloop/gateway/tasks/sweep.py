@@ -11,9 +11,9 @@ from temporalio.service import RPCError
 from everloop.gateway.errors import STORE_FAILURES, GatewayError
 from everloop.gateway.tasks.reconcile import Reconciler, is_untaken, lags
 from everloop.gateway.tasks.runs import Runs
+from everloop.stores.lifetimes import TASK_TTL
 from everloop.stores.log.interface import OpenTask
 from everloop.stores.log.store import TaskViews
-from everloop.stores.retention import TASK_TTL
 
 SWEEP_PAUSE = 10.0
 """Seconds between two sweeps."""

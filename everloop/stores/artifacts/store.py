@@ -18,7 +18,6 @@ from everloop.runtime.redis import cipher_of
 from everloop.runtime.settings import Settings
 from everloop.stores.artifacts.blobs import ArtifactBlobs
 from everloop.stores.artifacts.changes import Announcement, Change, Create, NewPart
-from everloop.stores.artifacts.cleanup import remove_artifact
 from everloop.stores.artifacts.errors import ArtifactExistsError, ArtifactMissingError, ArtifactReplacedError
 from everloop.stores.artifacts.record import (
     ArtifactAddress,
@@ -28,11 +27,12 @@ from everloop.stores.artifacts.record import (
     unseal_record,
     unseal_tail,
 )
+from everloop.stores.artifacts.removal import remove_artifact
 from everloop.stores.artifacts.rules import part_of
 from everloop.stores.artifacts.writer import INLINE_BYTES, SEGMENT_BYTES, ArtifactWriter, Request, Sizes
 from everloop.stores.keys import context_artifacts_key
+from everloop.stores.lifetimes import ARTIFACT_TTL
 from everloop.stores.log.store import TaskViews
-from everloop.stores.retention import ARTIFACT_TTL
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.names import RESULT_PREFIX
 
@@ -52,7 +52,7 @@ class Artifacts:
     A change puts the blobs that it needs, and then writes record and content in one transaction, which fails
     if somebody else has changed the record: of two writers at once the later one starts again from what the
     earlier one left. Its events are published after that: they are in the hash slot of a task, and artifacts
-    in that of a context. Whatever a process that dies leaves behind, `ArtifactHousekeeping`
+    in that of a context. Whatever a process that dies leaves behind, `PendingBlobs`
     deletes. `ttl` counts from the last change (default 30 days), by `clock`; `inline_limit` is how many bytes
     of a part stay in Redis (default 100,000), `segment` how many a blob holds at most (default 5 MiB).
     """

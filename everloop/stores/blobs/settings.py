@@ -26,7 +26,7 @@ from everloop.runtime.settings import Settings
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import BLOB_TTL, RedisBlobs
 from everloop.stores.keys import DIRECTORY_KEY, LOCK_KEY, STORE_ID_KEY
-from everloop.stores.retention import MAX_TTL_DAYS
+from everloop.stores.lifetimes import MAX_TTL_DAYS
 
 # The check at start: is this the blob store of this deployment, and does it work?
 #

@@ -17,7 +17,7 @@ from everloop.stores.keys import (
     conversation_positions_key,
     conversation_summaries_key,
 )
-from everloop.stores.retention import CONVERSATION_TTL
+from everloop.stores.lifetimes import CONVERSATION_TTL
 from everloop.stores.scripts import scripts_text
 from everloop.stores.token_counts import CountTokens, estimate_tokens
 from everloop.workflows.contract.calls import ConversationMessage

@@ -31,6 +31,7 @@ from everloop.stores.keys import (
     registry_key,
     snapshot_key,
 )
+from everloop.stores.lifetimes import ARTIFACT_TTL
 from everloop.stores.log.codec import seal_title, title_purpose, unword, word
 from everloop.stores.log.interface import (
     START,
@@ -41,7 +42,6 @@ from everloop.stores.log.interface import (
     position_order,
 )
 from everloop.stores.log.rows import time_word
-from everloop.stores.retention import ARTIFACT_TTL
 from everloop.stores.scripts import scripts_text
 from everloop.workflows.contract.fold import TaskIdentity, microseconds
 from everloop.workflows.contract.messages import Usage

@@ -29,6 +29,7 @@ from everloop.stores.keys import (
     head_key,
     owner_tasks_key,
 )
+from everloop.stores.lifetimes import MAX_TASK_BYTES
 from everloop.stores.log.codec import LogCodec, scopes_of, unword, word
 from everloop.stores.log.contexts import Contexts, artifacts_key, context_keys
 from everloop.stores.log.interface import (
@@ -50,7 +51,6 @@ from everloop.stores.log.interface import (
 )
 from everloop.stores.log.reading import READ_SCRIPT, LogRead, as_read, log_keys, view_of
 from everloop.stores.log.rows import ANY, Row, rows_of, time_word
-from everloop.stores.retention import MAX_TASK_BYTES
 from everloop.stores.scripts import remove_older, script, script_sha, scripts_text, sha_of
 from everloop.workflows.contract.fold import TaskIdentity
 from everloop.workflows.contract.tasks import TaskState, TaskView
@@ -103,12 +103,8 @@ class TaskLists:
 
     async def enter(self, listing: Listing) -> None:
         """Let the lists say what a view says; nothing changes where they know a later status."""
-        task, published, has_ended = (
-            listing.task,
-            place_among_open(listing.revision),
-            listing.state.is_terminal,
-        )
-        row = self._row(listing)
+        task, row, published = listing.task, self._row(listing), place_among_open(listing.revision)
+        has_ended = listing.state.is_terminal
 
         def change(before: Row | None, field: str) -> _Change:
             is_newest = before is None or before.precedes(listing.revision)

@@ -16,6 +16,12 @@ from everloop.stores.keys import (
     route_key,
     snapshot_key,
 )
+from everloop.stores.lifetimes import (
+    DEFAULT_RETENTION,
+    EVENTS_GRACE,
+    GRACE,
+    RetentionSettings,
+)
 from everloop.stores.log.codec import LogCodec, ScriptArguments, unword, word
 from everloop.stores.log.contexts import Contexts
 from everloop.stores.log.events import RedisEventReader
@@ -38,12 +44,6 @@ from everloop.stores.log.interface import (
 )
 from everloop.stores.log.lists import TaskLists
 from everloop.stores.log.reading import folded, reading, shortened, snapshot_of
-from everloop.stores.retention import (
-    DEFAULT_RETENTION,
-    EVENTS_GRACE,
-    GRACE,
-    RetentionSettings,
-)
 from everloop.stores.scripts import Lease, Step, lease_words, run_scripts
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
 from everloop.workflows.contract.fold import (

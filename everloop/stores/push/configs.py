@@ -8,8 +8,8 @@ from redis.asyncio.client import Pipeline
 
 from everloop.runtime.redis import cipher_of, transact
 from everloop.stores.keys import push_configs_key, registry_key
+from everloop.stores.lifetimes import TASK_TTL
 from everloop.stores.log.interface import Snapshot
-from everloop.stores.retention import TASK_TTL
 from everloop.stores.scripts import Step, run_scripts
 from everloop.workflows.contract.payloads import Wire
 

@@ -14,10 +14,10 @@ from temporalio.service import RPCError
 
 from everloop.runtime.outbound.policy import WebhookPolicy, read_allowance
 from everloop.runtime.settings import Settings
+from everloop.stores.lifetimes import DEFAULT_RETENTION, RetentionSettings
 from everloop.stores.log.interface import Published
 from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfigs
-from everloop.stores.retention import DEFAULT_RETENTION, RetentionSettings
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import PushRef
 from everloop.workflows.contract.events import StatusChanged

@@ -24,7 +24,6 @@ from everloop.gateway.auth.scopes import READ, WRITE
 from everloop.local.servers import LOOPBACK, free_port
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
-from everloop.stores.blobs.cleanup import FOLDER
 from everloop.stores.keys import (
     ARTIFACTS_KNOWN_SINCE_KEY,
     CONVERSATIONS_KEY,
@@ -38,6 +37,7 @@ from everloop.stores.keys import (
     transcript_key,
 )
 from everloop.stores.log.store import TaskViews
+from everloop.stores.retention.users import FOLDER
 from everloop.workflows.contract.housekeeping import Kind, housekeeping_schedule_id
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskState as Ended

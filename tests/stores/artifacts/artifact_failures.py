@@ -19,9 +19,9 @@ from everloop.stores.artifacts.changes import (
     NewPart,
     Replace,
 )
-from everloop.stores.artifacts.cleanup import ArtifactHousekeeping
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.keys import PENDING_BLOBS_KEY
+from everloop.stores.retention.artifacts import ExpiredArtifacts, PendingBlobs
 from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifacts.artifact_rig import SEGMENT, ArtifactRig, redis_artifacts
 from tests.stores.blobs.blob_rig import open_rig
@@ -104,5 +104,8 @@ async def housekeep(rig: ArtifactRig, *, later: timedelta = PENDING_TIME) -> tup
         await rig.redis.zincrby(PENDING_BLOBS_KEY, -later.total_seconds(), pending)
         for key in cast("list[str]", await rig.redis.zrange(pending, 0, -1)):
             await rig.redis.zincrby(pending, -later.total_seconds(), key)
-    cleanup = ArtifactHousekeeping(rig.redis, rig.blobs, clock=rig.clock)
-    return (await cleanup.clean_artifacts()).removed, (await cleanup.clean_pending()).removed
+    expired, pending = (
+        ExpiredArtifacts(rig.redis, rig.blobs, clock=rig.clock),
+        PendingBlobs(rig.redis, rig.blobs),
+    )
+    return (await expired.clean()).removed, (await pending.clean()).removed

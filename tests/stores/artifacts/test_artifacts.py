@@ -35,8 +35,8 @@ from everloop.stores.artifacts.errors import (
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.lifetimes import RetentionSettings
 from everloop.stores.log.store import TaskViews
-from everloop.stores.retention import RetentionSettings
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import TaskEvent
 from tests.stores.artifacts.artifact_rig import (

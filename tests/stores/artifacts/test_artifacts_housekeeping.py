@@ -4,9 +4,9 @@ from datetime import timedelta
 
 from everloop.activities.tools.results import bounded
 from everloop.stores.artifacts.changes import Append, Create, NewPart
-from everloop.stores.artifacts.cleanup import ArtifactHousekeeping
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
-from everloop.stores.retention import Cleaned
+from everloop.stores.retention.artifacts import ExpiredArtifacts
+from everloop.stores.retention.cleaned import Cleaned
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import context_key, result_artifact
 from everloop.workflows.contract.tasks import TaskRef
@@ -83,9 +83,9 @@ async def test_unreadable_records_hold_up_nothing_however_many(rig: ArtifactRig)
     await rig.redis.mset(dict.fromkeys(unreadable, "sealed:k9:AAAA"))
     await rig.redis.zadd(EXPIRING_ARTIFACTS_KEY, unreadable)
     rig.clock.at += TTL
-    housekeeping = ArtifactHousekeeping(rig.redis, rig.blobs, clock=rig.clock)
+    housekeeping = ExpiredArtifacts(rig.redis, rig.blobs, clock=rig.clock)
 
-    assert await housekeeping.clean_artifacts() == Cleaned(0, "1000")
-    assert await housekeeping.clean_artifacts("1000") == Cleaned(1)
+    assert await housekeeping.clean() == Cleaned(0, "1000")
+    assert await housekeeping.clean("1000") == Cleaned(1)
     assert await rig.redis.zcard(EXPIRING_ARTIFACTS_KEY) == 1001
     assert kept_blobs(rig) == set()

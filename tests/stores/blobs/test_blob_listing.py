@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 
 from everloop.runtime.blobs import BlobMissingError, Blobs
 from everloop.stores.blobs import local, s3
-from everloop.stores.blobs.cleanup import remove_folder
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
+from everloop.stores.retention.users import remove_folder
 from tests.stores.blobs.blob_rig import open_rig
 
 NOW, HOUR, DAY = timedelta(), timedelta(hours=1), timedelta(days=1)

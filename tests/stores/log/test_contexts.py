@@ -12,11 +12,11 @@ from everloop.stores.artifacts.changes import Create
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.keys import context_info_key, head_key, log_key, owner_contexts_key
-from everloop.stores.log.cleanup import ViewCleanup
+from everloop.stores.lifetimes import RetentionSettings
 from everloop.stores.log.contexts import Context, Contexts
 from everloop.stores.log.interface import InvalidPageTokenError
 from everloop.stores.log.store import TaskViews
-from everloop.stores.retention import RetentionSettings
+from everloop.stores.retention.views import ExpiredViews
 from everloop.workflows.contract.events import USAGE
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskState
@@ -162,7 +162,7 @@ async def test_contexts_go_a_time_after_their_last_task(own_redis: Redis) -> Non
     await views.publish(ended.task_id, "run", [status(2, TaskState.COMPLETED)])
     while await views.contexts.get(owner, "ended"):  # noqa: ASYNC110 -- Redis says nothing when a key expires
         await asyncio.sleep(0.05)
-    await ViewCleanup(own_redis).clean("", dry_run=False)
+    await ExpiredViews(own_redis).clean("", dry_run=False)
 
     assert sorted(await own_redis.zrange(owner_contexts_key(owner), 0, -1)) == ["again", "open"]
     assert (await known(views, owner, "open")).open_tasks == 1

@@ -15,10 +15,10 @@ from everloop.stores.keys import (
     owner_tasks_key,
     snapshot_key,
 )
+from everloop.stores.lifetimes import RetentionSettings
 from everloop.stores.log.interface import START, TaskQuery
 from everloop.stores.log.store import TaskViews
 from everloop.stores.push.configs import PushConfig, PushConfigs
-from everloop.stores.retention import RetentionSettings
 from everloop.stores.scripts import Lease
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords

@@ -15,11 +15,12 @@ from temporalio.service import RPCError
 
 from everloop.runtime.temporal.payloads import NO_TASK, PAYLOADS, payload_folder
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.artifacts.cleanup import OrphanedBlobs
-from everloop.stores.blobs.cleanup import FOLDER, BlobsSharedError, PayloadCleanup, announce_user
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from everloop.stores.keys import ARTIFACTS_KNOWN_SINCE_KEY, PENDING_BLOBS_KEY, pending_blobs_key
+from everloop.stores.retention.artifacts import OrphanedBlobs
+from everloop.stores.retention.payloads import UnknownPayloads
+from everloop.stores.retention.users import FOLDER, BlobsSharedError, announce_user
 from tests.stores.artifacts.artifact_failures import kept_blobs, local_rig
 
 TTL, LONGER = timedelta(days=30), timedelta(days=31)
@@ -48,8 +49,8 @@ async def started(client: Client, task_id: str) -> str:
     return task_id
 
 
-def payloads(directory: Path, client: Client) -> PayloadCleanup:
-    return PayloadCleanup(LocalBlobs(directory), client, "queue", ttl=TTL)
+def payloads(directory: Path, client: Client) -> UnknownPayloads:
+    return UnknownPayloads(LocalBlobs(directory), client, "queue", ttl=TTL)
 
 
 async def test_payloads_of_workflows_that_temporal_knows_stay(tmp_path: Path, client: Client) -> None:
@@ -112,7 +113,7 @@ async def test_redis_keeps_payloads_of_tasks_that_go_on(redis: Redis, client: Cl
     for task_id in (known, gone):
         await blobs.put(f"{payload_folder(task_id)}/x", b"content")
         await redis.expire(blob_key(f"{payload_folder(task_id)}/x"), TTL / 3)
-    cleaner, cursor, is_last = PayloadCleanup(blobs, client, "queue", ttl=TTL), "", False
+    cleaner, cursor, is_last = UnknownPayloads(blobs, client, "queue", ttl=TTL), "", False
     while not is_last:
         _, cursor = await cleaner.clean(cursor, dry_run=False)
         is_last = not cursor

@@ -10,8 +10,8 @@ from everloop.stores.artifacts.errors import ArtifactOvertakenError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.keys import head_key, log_key, snapshot_key
+from everloop.stores.lifetimes import RetentionSettings
 from everloop.stores.log.store import TaskViews
-from everloop.stores.retention import RetentionSettings
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
 from tests.stores.examples import new_id, submitted

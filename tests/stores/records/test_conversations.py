@@ -21,7 +21,7 @@ from everloop.stores.keys import (
     conversation_positions_key,
     conversation_summaries_key,
 )
-from everloop.stores.retention import CONVERSATION_TTL
+from everloop.stores.lifetimes import CONVERSATION_TTL
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,

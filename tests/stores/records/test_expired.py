@@ -6,7 +6,6 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from everloop.stores.conversations.cleanup import ConversationCleanup
 from everloop.stores.conversations.store import Conversations
 from everloop.stores.keys import (
     CONVERSATIONS_KEY,
@@ -14,9 +13,10 @@ from everloop.stores.keys import (
     conversation_positions_key,
     owner_tasks_key,
 )
-from everloop.stores.log.cleanup import ViewCleanup
 from everloop.stores.log.store import TaskViews
-from everloop.stores.retention import Cleaned
+from everloop.stores.retention.cleaned import Cleaned
+from everloop.stores.retention.conversations import ExpiredConversations
+from everloop.stores.retention.views import ExpiredViews
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import new_id, said, status, submitted
 from tests.support.many_tasks import expire_task
@@ -43,7 +43,7 @@ async def test_lists_forget_tasks_whose_views_have_expired(own_redis: Redis) -> 
         await views.create(view)
     await views.publish(expired.task_id, "run", [status(1, TaskState.COMPLETED)])
     await expire_task(own_redis, expired)
-    cleaner = ViewCleanup(own_redis)
+    cleaner = ExpiredViews(own_redis)
     listed = await own_redis.zcard(owner_tasks_key(owner))
 
     assert await whole(lambda cursor: cleaner.clean(cursor, dry_run=True)) == 1
@@ -63,7 +63,7 @@ async def test_conversations_go_when_their_time_is_over(redis: Redis) -> None:
     late = float(await redis.zscore(CONVERSATIONS_KEY, old) or 0) - TTL.total_seconds() * 1000
     await redis.zadd(CONVERSATIONS_KEY, {old: late, young: late})
     await redis.hincrby(conversation_positions_key(old), "kept", int(TTL.total_seconds()))
-    cleaner = ConversationCleanup(redis, ttl=TTL)
+    cleaner = ExpiredConversations(redis, ttl=TTL)
 
     assert (await cleaner.clean(dry_run=True)).removed == 2  # at most: it looks at the list alone
     assert await count_kept(conversations, old) == 1

@@ -16,7 +16,7 @@ from everloop.cli.reindex.listed_tasks import Chosen, FoundTask
 from everloop.cli.reindex.progress import Progress
 from everloop.cli.reindex.rebuild import Rebuild
 from everloop.gateway.errors import TaskUnknownError
-from everloop.stores.retention import RetentionSettings
+from everloop.stores.lifetimes import RetentionSettings
 from everloop.workflows.contract.housekeeping import HousekeepingResult, Kind, KindResult
 from everloop.workflows.contract.tasks import TaskView
 

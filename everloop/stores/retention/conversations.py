@@ -10,14 +10,14 @@ from redis.asyncio.client import Pipeline
 from everloop.runtime.redis import transact
 from everloop.stores.conversations.store import conversation_keys
 from everloop.stores.keys import CONVERSATIONS_KEY, conversation_positions_key
-from everloop.stores.retention import Cleaned
+from everloop.stores.retention.cleaned import Cleaned
 from everloop.stores.scripts import remove_older
 
 _BATCH = 500
 """Conversations that one step removes at most."""
 
 
-class ConversationCleanup:
+class ExpiredConversations:
     """Any number of processes may remove them at once, and each may die at any point.
 
     `ttl` counts from the last message, also for conversations that began when it was longer.
@@ -27,7 +27,7 @@ class ConversationCleanup:
         self._redis = redis
         self._ttl = ttl.total_seconds()
 
-    async def clean(self, *, dry_run: bool) -> Cleaned:
+    async def clean(self, _: str = "", *, dry_run: bool) -> Cleaned:
         """Look at 500 conversations at most, and return how many were (or, at most, would be) removed.
 
         Raises:

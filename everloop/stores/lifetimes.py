@@ -1,7 +1,6 @@
-"""Times to live and size limits of what Redis keeps, and the result of a step of the housekeeping."""
+"""Times to live and size limits of what Redis keeps."""
 
 from datetime import timedelta
-from typing import NamedTuple
 
 from pydantic import Field
 
@@ -87,12 +86,3 @@ class RetentionSettings(Settings):
 
 DEFAULT_RETENTION = RetentionSettings.model_construct()
 """What holds where nobody says otherwise; the environment is not read for it."""
-
-# What cleaning up has done.
-
-
-class Cleaned(NamedTuple):
-    """How much was removed, and where the next step goes on; an empty cursor: nothing is left to look at."""
-
-    removed: int
-    cursor: str = ""

@@ -4,9 +4,10 @@ from redis.asyncio import Redis
 
 from everloop.runtime.redis import scan_page
 from everloop.stores.keys import OWNER_LISTS_KEYS, owner_contexts_key, owner_of_list_key
+from everloop.stores.lifetimes import TASK_TTL
 from everloop.stores.log.contexts import Contexts
 from everloop.stores.log.lists import TaskLists
-from everloop.stores.retention import TASK_TTL, Cleaned
+from everloop.stores.retention.cleaned import Cleaned
 
 _SCANNED = 1000
 """Keys that one call to Redis looks at."""
@@ -15,7 +16,7 @@ _SCANS = 50
 """Calls of that kind that one step makes."""
 
 
-class ViewCleanup:
+class ExpiredViews:
     """Redis removes the views themselves. Any number of processes may do this at once, and each may die."""
 
     def __init__(self, redis: Redis) -> None:

@@ -1,0 +1,72 @@
+"""Removes an artifact from Redis, with all of its content."""
+
+from datetime import datetime
+from typing import cast
+
+from pydantic import ValidationError
+from redis.asyncio import Redis
+from redis.exceptions import WatchError
+
+from everloop.runtime.encryption.cipher import EncryptionError
+from everloop.runtime.redis import cipher_of
+from everloop.stores.artifacts.blobs import ArtifactBlobs
+from everloop.stores.artifacts.record import ArtifactRecord, now, unseal_record
+from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
+from everloop.stores.scripts import remove_older
+
+_MAX_TRIES = 100
+
+UNREADABLE = (EncryptionError, ValidationError)
+"""Errors of a record that cannot be read."""
+
+
+async def remove_artifact(
+    redis: Redis, blobs: ArtifactBlobs, record_key: str, due_at: datetime | None = None
+) -> bool:
+    """Remove the artifact of this record, if it has expired by a time (None: in any case).
+
+    Return whether there was one. One that expires later is listed by that time.
+    """
+    for tries in range(_MAX_TRIES):
+        try:
+            record = await _remove(redis, blobs, record_key, due_at)
+        except WatchError:
+            if tries == _MAX_TRIES - 1:
+                raise
+            continue
+        if record and due_at and record.expires_at > due_at:
+            later = {record_key: record.expires_at.timestamp()}
+            await redis.zadd(EXPIRING_ARTIFACTS_KEY, later, xx=True, gt=True)
+            return False
+        gone_at = record.expires_at if record else due_at or now()
+        await remove_older(redis, EXPIRING_ARTIFACTS_KEY, record_key, gone_at.timestamp())
+        if record:
+            await blobs.forget(record.blob_keys(), record.address.pending_key)
+        return record is not None
+    return False
+
+
+async def _remove(
+    redis: Redis, blobs: ArtifactBlobs, record_key: str, due_at: datetime | None
+) -> ArtifactRecord | None:
+    async with redis.pipeline(transaction=True) as pipeline:
+        await pipeline.watch(record_key)
+        record = await read_record(pipeline, record_key, redis)
+        if record is None or (due_at and record.expires_at > due_at):
+            return record
+        address = record.address
+        if released := record.blob_keys():
+            await blobs.list_pending(address.pending_key)
+        pipeline.multi()
+        tails = [address.tail_key(index) for index in range(len(record.contents))]
+        pipeline.delete(record_key, *tails)
+        pipeline.zrem(address.index_key, record_key)
+        blobs.queue_names(pipeline, address.pending_key, named=[], released=released)
+        await pipeline.execute()
+        return record
+
+
+async def read_record(client: Redis, record_key: str, redis: Redis | None = None) -> ArtifactRecord | None:
+    """Return a record, None if there is none; the `redis` of a pipeline knows how it is encrypted."""
+    text = cast("str | None", await client.get(record_key))
+    return unseal_record(text, record_key, cipher_of(redis or client)) if text else None
