@@ -5,16 +5,14 @@ from typing import cast
 
 from pydantic import ValidationError
 from redis.asyncio import Redis
-from redis.exceptions import WatchError
+from redis.asyncio.client import Pipeline
 
 from everloop.runtime.encryption.cipher import EncryptionError
-from everloop.runtime.redis import cipher_of
+from everloop.runtime.redis import cipher_of, transact
 from everloop.stores.artifacts.blobs import ArtifactBlobs
 from everloop.stores.artifacts.record import ArtifactRecord, now, unseal_record
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.stores.scripts import remove_older
-
-_MAX_TRIES = 100
 
 UNREADABLE = (EncryptionError, ValidationError)
 """Errors of a record that cannot be read."""
@@ -27,43 +25,32 @@ async def remove_artifact(
 
     Return whether there was one. One that expires later is listed by that time.
     """
-    for tries in range(_MAX_TRIES):
-        try:
-            record = await _remove(redis, blobs, record_key, due_at)
-        except WatchError:
-            if tries == _MAX_TRIES - 1:
-                raise
-            continue
-        if record and due_at and record.expires_at > due_at:
-            later = {record_key: record.expires_at.timestamp()}
-            await redis.zadd(EXPIRING_ARTIFACTS_KEY, later, xx=True, gt=True)
-            return False
-        gone_at = record.expires_at if record else due_at or now()
-        await remove_older(redis, EXPIRING_ARTIFACTS_KEY, record_key, gone_at.timestamp())
-        if record:
-            await blobs.forget(record.blob_keys(), record.address.pending_key)
-        return record is not None
-    return False
 
-
-async def _remove(
-    redis: Redis, blobs: ArtifactBlobs, record_key: str, due_at: datetime | None
-) -> ArtifactRecord | None:
-    async with redis.pipeline(transaction=True) as pipeline:
-        await pipeline.watch(record_key)
+    async def remove(pipeline: Pipeline) -> ArtifactRecord | None:
         record = await read_record(pipeline, record_key, redis)
-        if record is None or (due_at and record.expires_at > due_at):
-            return record
-        address = record.address
-        if released := record.blob_keys():
-            await blobs.list_pending(address.pending_key)
+        is_over = record and not (due_at and record.expires_at > due_at)
+        released = record.blob_keys() if record and is_over else []
+        if record and released:
+            await blobs.list_pending(record.address.pending_key)
         pipeline.multi()
-        tails = [address.tail_key(index) for index in range(len(record.contents))]
-        pipeline.delete(record_key, *tails)
-        pipeline.zrem(address.index_key, record_key)
-        blobs.queue_names(pipeline, address.pending_key, named=[], released=released)
-        await pipeline.execute()
+        if record and is_over:
+            address = record.address
+            tails = [address.tail_key(index) for index in range(len(record.contents))]
+            pipeline.delete(record_key, *tails)
+            pipeline.zrem(address.index_key, record_key)
+            blobs.queue_names(pipeline, address.pending_key, named=[], released=released)
         return record
+
+    record = await transact(redis, remove, record_key)
+    if record and due_at and record.expires_at > due_at:
+        later = {record_key: record.expires_at.timestamp()}
+        await redis.zadd(EXPIRING_ARTIFACTS_KEY, later, xx=True, gt=True)
+        return False
+    gone_at = record.expires_at if record else due_at or now()
+    await remove_older(redis, EXPIRING_ARTIFACTS_KEY, record_key, gone_at.timestamp())
+    if record:
+        await blobs.forget(record.blob_keys(), record.address.pending_key)
+    return record is not None
 
 
 async def read_record(client: Redis, record_key: str, redis: Redis | None = None) -> ArtifactRecord | None:

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import cast
 from urllib.parse import unquote
 
 from redis.asyncio import Redis
-from redis.exceptions import WatchError
+from redis.asyncio.client import Pipeline
 
 from everloop.runtime.blobs import Blobs
-from everloop.runtime.redis import cipher_of, literal, members
+from everloop.runtime.redis import cipher_of, literal, members, transact
 from everloop.stores.artifacts.blobs import ArtifactBlobs
 from everloop.stores.artifacts.errors import MAX_PARTS
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord, folder_of_record, seal_record
@@ -118,21 +119,20 @@ class ArtifactRemoval:
     async def prolong(self, context: str, until: datetime, task_id: str = "") -> None:
         """Keep the artifacts of a context, or those of one task, at least until then."""
         for key in cast("list[str]", await self._redis.zrange(context_artifacts_key(context), 0, -1)):
-            async with self._redis.pipeline(transaction=True) as pipeline:
-                await pipeline.watch(key)
-                record = await self._read(key)
-                if record is None or record.expires_at >= until:
-                    continue
-                if task_id and root_task_id(record.artifact.task_id) != task_id:
-                    continue
-                pipeline.multi()
-                longer = record.model_copy(update={"expires_at": until})
-                pipeline.set(key, seal_record(longer, cipher_of(self._redis)))
-                with suppress(
-                    WatchError
-                ):  # whoever changed it meanwhile prolonged it, too; the next look tells
-                    await pipeline.execute()
-                    await self._redis.zadd(EXPIRING_ARTIFACTS_KEY, {key: until.timestamp()}, gt=True)
+            prolong = partial(self._prolong, key=key, until=until, task_id=task_id)
+            if await transact(self._redis, prolong, key):
+                await self._redis.zadd(EXPIRING_ARTIFACTS_KEY, {key: until.timestamp()}, gt=True)
+
+    async def _prolong(self, pipeline: Pipeline, key: str, until: datetime, task_id: str) -> bool:
+        record = await self._read(key)
+        pipeline.multi()
+        if record is None or record.expires_at >= until:
+            return False
+        if task_id and root_task_id(record.artifact.task_id) != task_id:
+            return False
+        longer = record.model_copy(update={"expires_at": until})
+        pipeline.set(key, seal_record(longer, cipher_of(self._redis)))
+        return True
 
     async def contexts_of(self, prefix: str) -> set[str]:
         """Return the contexts, by their keys, whose keys begin so and that have artifacts, or had them."""
