@@ -17,7 +17,7 @@ from everloop.gateway.auth.api_keys import add_key, new_key
 from everloop.gateway.auth.scopes import ADMIN, READ, WRITE
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
-from everloop.stores.keys import context_info_key, owner_contexts_key
+from everloop.stores.keys import context_info_key, head_key, log_key, owner_contexts_key
 from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.deletion import DELETION_WORKFLOW_TYPE
 from everloop.workflows.contract.housekeeping import housekeeping_schedule_id
@@ -207,7 +207,7 @@ async def test_an_artifact_goes_from_its_task_as_well(rig: Rig, tmp_path: Path) 
     assert (deletion.state, deletion.removed.artifacts) == ("done", 1)
     assert "a" not in {artifact.id for artifact in shown.artifacts}
     assert await rig.redis.keys(f"everloop:artifact*{context}*:a*") == []
-    events = cast("list[object]", await rig.redis.xrange(f"everloop:task:{{{task.id}}}:events"))
+    events = cast("list[object]", await rig.redis.xrange(log_key(task.id)))
     assert [entry for entry in events if '"artifact_id":"a"' in repr(entry)] == []
 
 
@@ -276,7 +276,7 @@ async def test_what_is_kept_for_a_time_is_deleted_when_it_is_over(rig: Rig) -> N
         for context in (short, task_only):  # a context goes with the only task that it has
             await until(partial(_is_gone, client, context))
         still = await client.context(kept)
-        view_ttl = await rig.redis.ttl(f"everloop:task:{{{ids[kept]}}}:view")
+        view_ttl = await rig.redis.ttl(head_key(ids[kept]))
         positions = f"everloop:conversation:{{ann:{kept}}}:positions"
         talk_ttl = await rig.redis.ttl(positions)
 

@@ -294,7 +294,7 @@ async def test_what_is_not_restored_is_named(cluster: Cluster) -> None:
 
 async def until_views_come(process: ServerProcess, redis: Redis) -> None:
     while process.is_running():
-        if await redis.keys("everloop:task:*:view"):
+        if await redis.keys("everloop:task:*:head"):
             return
         await asyncio.sleep(0)
 

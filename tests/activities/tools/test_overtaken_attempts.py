@@ -83,7 +83,7 @@ async def _attempt(redis: Redis, name: str, task: TaskRef, number: int) -> None:
 
 async def _kept(redis: Redis, task: TaskRef) -> dict[str, object]:
     keys = cast("list[str]", await redis.keys(f"everloop:task:{{{task.task_id}}}:*"))
-    return {key: await redis.dump(key) for key in keys if ":transcript:" in key or ":events" in key}
+    return {key: await redis.dump(key) for key in keys if ":transcript:" in key or key.endswith(":log")}
 
 
 @pytest.mark.parametrize(
