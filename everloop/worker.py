@@ -227,8 +227,8 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
     transcripts, secrets = Transcripts(redis, ttl=retention.transcript_ttl), Secrets(redis)
     outcome_ttl = retention.transcript_ttl  # history restores both
     records = ToolRecords(redis, ttl=retention.tool_record_ttl, outcome_ttl=outcome_ttl)
-    artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, views)
-    schedule_files = make_schedule_files(ArtifactSettings(), redis, servers.blobs, views)
+    artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, views.retention)
+    schedule_files = make_schedule_files(ArtifactSettings(), redis, servers.blobs, views.retention)
     tokens = token_counter(TokenSettings())
     conversations = Conversations(redis, ttl=retention.conversation_ttl, count_tokens=tokens)
     conversation = RememberedConversation(conversations, transcripts, models, records)

@@ -14,7 +14,7 @@ from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnav
 from everloop.runtime.telemetry.instruments import record_statuses
 from everloop.stores.artifacts.changes import Complete, Fail
 from everloop.stores.artifacts.errors import ArtifactClosedError, ArtifactMissingError
-from everloop.stores.artifacts.publisher import ArtifactPublisher, Reading
+from everloop.stores.artifacts.publisher import ArtifactPublisher, Reading, is_logged
 from everloop.stores.artifacts.rendering import Contents, read_contents
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.log.interface import Published
@@ -88,7 +88,7 @@ async def finalize_artifacts(  # noqa: PLR0913, PLR0917 -- what ends, how, and w
     written: Sequence[StoredArtifact],
     max_outage: float = MAX_OUTAGE,
 ) -> None:
-    """Close what a task has written, and leave subscribers with what the store holds of what they saw.
+    """Close what a task has written, and publish it where the log is behind the store.
 
     Artifacts are completed if the task completed, and fail if not. A task that completes waits for a blob
     store that is away; of any other, what cannot be read in time is rendered as a link. Repeating it is safe.
@@ -103,10 +103,10 @@ async def finalize_artifacts(  # noqa: PLR0913, PLR0917 -- what ends, how, and w
     for artifact in written:
         if artifact.status is ArtifactStatus.BUILDING:
             await _close(published, artifact, Complete() if is_completed else Fail())
-    unfinished = await published.unfinished(artifact.artifact_id for artifact in written)
-    if unfinished is None:  # the view was lost, and what was published since cannot be listed
-        unfinished = [artifact.artifact_id for artifact in written]
-    for artifact_id in unfinished:
+    logged = await views.logged_artifacts(task.task_id)
+    stale = [each.artifact_id for each in written if not is_logged(logged.get(each.artifact_id), each)]
+    stale += [artifact_id for artifact_id, each in logged.items() if each.state != "complete"]
+    for artifact_id in dict.fromkeys(stale):
         await published.reconcile(context, artifact_id, is_over=is_completed)
 
 
@@ -182,8 +182,8 @@ class ViewPublisher(PublishPort):
             raise written
         if isinstance(remembered, BaseException):
             raise remembered
-        if end and not written and await self._views.artifacts_seen(call.task.task_id):
-            await self._end_artifacts(call.task, end, ())  # some are shown that the store does not have
+        if end and not written and await self._views.logged_artifacts(call.task.task_id):
+            await self._end_artifacts(call.task, end, ())  # some are in the log that the store does not have
         await publish_events(self._views, call.task, call.events)
         return remembered
 

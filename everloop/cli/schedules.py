@@ -242,7 +242,7 @@ async def _forget(definition: "ScheduleDefinition") -> None:
     from everloop.stores.artifacts.schedule_files import make_schedule_files
     from everloop.stores.artifacts.store import ArtifactSettings
     from everloop.stores.blobs.settings import BlobSettings, opened_blobs
-    from everloop.stores.log.store import TaskViews
+    from everloop.stores.lifetimes import DEFAULT_RETENTION
     from everloop.stores.push.configs import PushConfigs
     from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 
@@ -251,7 +251,7 @@ async def _forget(definition: "ScheduleDefinition") -> None:
             connect_redis(StoreSettings().redis_url) as redis,
             opened_blobs(BlobSettings(), redis) as blobs,
         ):
-            files = make_schedule_files(ArtifactSettings(), redis, blobs, TaskViews(redis))
+            files = make_schedule_files(ArtifactSettings(), redis, blobs, DEFAULT_RETENTION)
             await ScheduleWebhooks(redis, PushConfigs(redis)).remove(definition.id)
             await files.remove(definition.owner, definition.id)
     except (BlobError, RedisError, StartError, OSError) as error:

@@ -79,7 +79,7 @@ async def opened_app(
         stores = Stores(
             views,
             Secrets(redis),
-            make_artifacts(artifact_settings, redis, blobs, views),
+            make_artifacts(artifact_settings, redis, blobs, views.retention),
             Transcripts(redis, ttl=retention.transcript_ttl),
             link_seconds=blob_settings.s3_presigned,
             redis=redis,
@@ -95,7 +95,7 @@ async def opened_app(
             stores,
             agents,
             Attachments(
-                make_schedule_files(artifact_settings, redis, blobs, views),
+                make_schedule_files(artifact_settings, redis, blobs, views.retention),
                 ScheduleWebhooks(redis, configs),
                 quotas,
             ),

@@ -78,7 +78,7 @@ async def test_files_of_a_task_and_its_sub_agents_go_with_it(
     views, view = TaskViews(redis), submitted(owner=new_id(), context_id="c")
     await completed_task(views, view)
     context, blobs = context_key(view.owner, "c"), LocalBlobs(tmp_path)
-    artifacts = Artifacts(redis, blobs, views, ttl=timedelta(days=1), inline_limit=10)
+    artifacts = Artifacts(redis, blobs, ttl=timedelta(days=1), inline_limit=10)
     writers = {"own": view.task_id, "below": child_task_id(view.task_id, "call"), "stays": new_id()}
     for artifact_id, task_id in writers.items():
         content = f"the content of {artifact_id}".encode()
@@ -144,7 +144,7 @@ async def test_a_context_goes_with_the_last_that_is_in_it(
     await completed_task(views, view)
     if left == "a task":
         await completed_task(views, submitted(owner=view.owner, context_id="c"))
-    artifacts = Artifacts(redis, LocalBlobs(tmp_path), views, ttl=timedelta(days=1))
+    artifacts = Artifacts(redis, LocalBlobs(tmp_path), ttl=timedelta(days=1))
     context = context_key(view.owner, "c")
     if left == "an artifact":
         part = NewPart("file", b"content")
@@ -233,7 +233,7 @@ async def test_artifacts_go_that_nobody_can_decrypt(
     owner, blobs = new_id(), LocalBlobs(tmp_path)
     context = context_key(owner, "c")
     async with connect_redis(redis_url.replace("/0", "/1"), keyring("lost")) as encrypted:
-        artifacts = Artifacts(encrypted, blobs, TaskViews(encrypted), ttl=timedelta(days=1), inline_limit=10)
+        artifacts = Artifacts(encrypted, blobs, ttl=timedelta(days=1), inline_limit=10)
         for content in (b"short", b"longer than what is inline"):
             part = NewPart("file", content)
             await artifacts.apply(context, f"kept-{len(content)}", Create(new_id(), (part,), complete=True))
@@ -260,7 +260,7 @@ async def test_a_schedule_goes_with_files_that_nobody_can_decrypt(
     await schedules.add(schedule)
     await until(lambda: schedules.of_owner(owner), does=lambda found: bool(found.ids))
     async with connect_redis(redis_url.replace("/0", "/1"), keyring("lost")) as encrypted:
-        artifacts = Artifacts(encrypted, deletion.blobs, TaskViews(encrypted))
+        artifacts = Artifacts(encrypted, deletion.blobs)
         files = {"input-1": NewPart("file", b"content")}
         await ScheduleFiles(artifacts, artifacts).keep(owner, schedule.id, files)
     await done(deletion, DeletionTarget(kind=DeletionKind.OWNER, owner=owner))

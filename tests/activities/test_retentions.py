@@ -107,7 +107,7 @@ async def test_what_is_not_over_lives_as_long_as_somebody_said(redis: Redis, tmp
     """All of a context counts from now while a task is open, a task from its end; nothing is shortened."""
     await redis.delete(RETENTIONS_KEY)
     views, conversations, blobs = TaskViews(redis), Conversations(redis), LocalBlobs(tmp_path)
-    artifacts, found = Artifacts(redis, blobs, views), dict[str, list[int]]()
+    artifacts, found = Artifacts(redis, blobs), dict[str, list[int]]()
     for name, of_context in (("as settings say", None), ("short", 9), ("long", 90)):
         owner = new_id()
         context = context_key(owner, "c")

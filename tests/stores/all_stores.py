@@ -36,7 +36,7 @@ class AllStores:
         self.secrets = Secrets(self.redis)
         self.records = SingleRecords(self.redis)
         self.configs = PushConfigs(self.redis)
-        self.artifacts = Artifacts(self.redis, RedisBlobs(self.redis), self.views)
+        self.artifacts = Artifacts(self.redis, RedisBlobs(self.redis))
         self.id = self.task.task_id
 
     def config(self) -> PushConfig:

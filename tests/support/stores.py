@@ -27,7 +27,7 @@ def database() -> Redis:
 def new_artifacts(views: TaskViews | None = None) -> Artifacts:
     """Return a store of artifacts, beside these views."""
     redis = redis_of(views) if views else database()
-    return Artifacts(redis, RedisBlobs(redis), views or TaskViews(redis))
+    return Artifacts(redis, RedisBlobs(redis))
 
 
 def redis_of(store: TaskViews) -> Redis:

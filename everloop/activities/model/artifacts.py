@@ -13,7 +13,13 @@ from everloop.agents.artifact_drafts import ArtifactDraft, DraftReader
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import InvalidArgumentsError, read_arguments
 from everloop.stores.artifacts.errors import MAX_PARTS, ArtifactIdError, ArtifactMissingError
-from everloop.stores.artifacts.publisher import ArtifactPublisher, Draft, make_chunks
+from everloop.stores.artifacts.publisher import (
+    ArtifactPublisher,
+    Draft,
+    drafted_version,
+    make_chunks,
+    version_of,
+)
 from everloop.stores.artifacts.rendering import (
     RENDERED_BYTES,
     RENDERED_PART_BYTES,
@@ -25,9 +31,11 @@ from everloop.stores.artifacts.rendering import (
     rendered_indexes,
 )
 from everloop.stores.artifacts.rules import check_id
+from everloop.stores.log.interface import LoggedArtifact
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, ChunkMode
 from everloop.workflows.contract.messages import (
+    EMPTY,
     AssistantMessage,
     DataPart,
     Part,
@@ -101,18 +109,26 @@ def _size(part: Part) -> int:
 # The artifacts that a reply of the model writes, published while it is written.
 
 
+@dataclass(frozen=True)
+class _Base:
+    """A stored artifact that a call extends, and its parts as they are rendered."""
+
+    artifact: StoredArtifact
+    parts: tuple[Part, ...]
+
+
 @dataclass
 class _Call:
     """A call while it is written.
 
-    `base` is the artifact that it extends, `sent` what subscribers have of the call in the present draft.
+    `base` is the artifact that it extends, `sent` what the log has of the call in the present draft.
     """
 
     read: DraftReader
     numbers: DraftNumbers
     written: list[str] = field(default_factory=list[str])
     draft: ArtifactDraft | None = None
-    base: ArtifactDraft | None = None
+    base: _Base | None = None
     sent: ArtifactDraft | None = None
     is_silent: bool = False
 
@@ -130,7 +146,7 @@ class _Call:
 
     @property
     def mode(self) -> ChunkMode:
-        """The first draft of all extends what subscribers see; every later one has to repeat it."""
+        """The first draft of all extends what the log has; every later one has to repeat it."""
         if self.base is None:
             return "draft"
         return "extend" if self.numbers.is_first else "replace"
@@ -139,7 +155,7 @@ class _Call:
         """Return what comes behind what was sent; None if that is not the beginning of it."""
         parts = _parts_of(draft)
         if self.sent is None:
-            return [*(_parts_of(self.base) if self.mode == "replace" else ()), *parts]
+            return [*(self.base.parts if self.base and self.mode == "replace" else ()), *parts]
         if not self.base and (self.sent.name, self.sent.description) != (draft.name, draft.description):
             return None
         return continuation(_rendered(_parts_of(self.sent)), _rendered(parts))
@@ -163,9 +179,7 @@ class ArtifactStreams:
     tools: Mapping[str, Tool]
 
     def __post_init__(self) -> None:
-        self._is_first_attempt = DraftNumbers(self.attempt).is_first_attempt
         self._calls: dict[int, _Call] = {}
-        self._drafted: set[str] = set()
 
     def add(self, delta: ArgumentsDelta) -> None:
         """Take a piece of the arguments of a call."""
@@ -173,15 +187,23 @@ class ArtifactStreams:
             call.written.append(delta.text)
 
     async def chunks(self) -> list[ArtifactChunk]:
-        """Return what subscribers have not seen yet."""
+        """Return what has not been published yet."""
         return [chunk for call, draft in self._first_calls() for chunk in await self._chunks_for(call, draft)]
 
     async def finish(self, reply: AssistantMessage) -> list[ArtifactChunk]:
-        """Return what is still missing of the calls of the whole reply, whose arguments fit."""
+        """Return what is still missing of the calls of the whole reply, whose arguments fit.
+
+        The last chunk of each names the version that the log has then.
+        """
         chunks: list[ArtifactChunk] = []
         for number, draft in drafts_of(reply, self.tools).items():
-            if call := self._call(number, reply.tool_calls[number].name):
-                chunks += await self._chunks_for(call, draft)
+            written = reply.tool_calls[number]
+            call = self._call(number, written.name)
+            if call and is_renderable(draft):
+                rest = await self._chunks_for(call, draft)
+                if not rest and call.numbers.has_begun and not call.numbers.is_spent:
+                    rest = self._made(draft, call.base, [EMPTY], call.mode, call.numbers)
+                chunks += _named(rest, written, call.base)
         return chunks
 
     def restart(self) -> None:
@@ -190,35 +212,42 @@ class ArtifactStreams:
             call.restart()
 
     async def reconcile(self, reply: AssistantMessage | None) -> None:
-        """Bring what subscribers see in line with the reply that counts; it is None if there is none.
+        """Publish what the log lacks of the reply that counts; it is None if there is none.
 
-        What its calls write is sent once more, whole, where subscribers see anything else: a view that was
-        lost, or has nothing yet of what another task began, takes nothing that continues it. Of all else that
-        any attempt has published, subscribers see again what is stored.
+        What its calls write is published once more, whole, unless the log has it: a log that was lost, or has
+        nothing yet of what another task began, takes nothing that continues it. Every other draft of the same
+        position is replaced by what is stored.
 
         Raises:
             OvertakenError: a later attempt has claimed the call.
         """
         if not self.tools:
             return
-        repeated = await self._repeat(reply) if reply else {}
+        logged = await self.publisher.views.logged_artifacts(self.publisher.task.task_id)
+        repeated = await self._repeat(reply, logged) if reply else {}
         await self.publisher.publish([chunk for chunks in repeated.values() for chunk in chunks])
-        others = () if self._is_first_attempt else await self.publisher.unfinished() or ()
-        for artifact_id in {*self._drafted, *others} - repeated.keys():
-            await self.publisher.reconcile(self.context_id, artifact_id, drafted_at=self.position)
+        drafted = [name for name, each in logged.items() if each.position == self.position]
+        for artifact_id in drafted:
+            if artifact_id not in repeated:
+                await self.publisher.reconcile(self.context_id, artifact_id, drafted_at=self.position)
 
-    async def _repeat(self, reply: AssistantMessage) -> dict[str, list[ArtifactChunk]]:
-        """Return, by artifact, what shows it whole as a call leaves it; no chunks where it is seen so."""
+    async def _repeat(
+        self, reply: AssistantMessage, logged: Mapping[str, LoggedArtifact]
+    ) -> dict[str, list[ArtifactChunk]]:
+        """Return, by artifact, the chunks that show it as a call leaves it; none where the log has that."""
         repeated: dict[str, list[ArtifactChunk]] = {}
-        for draft in filter(is_renderable, drafts_of(reply, self.tools).values()):
+        for number, draft in drafts_of(reply, self.tools).items():
             base = await self._find_base(draft) if draft.extends else None
-            if base or not draft.extends:
-                parts = join_texts([*_parts_of(base), *_parts_of(draft)])
-                is_seen = await self.publisher.shows(draft.artifact_id, self.position, _rendered(parts))
+            if not is_renderable(draft) or (draft.extends and not base):
+                continue
+            written, found = reply.tool_calls[number], logged.get(draft.artifact_id)
+            repeated[draft.artifact_id] = []
+            if not found or found.version != _version_of(written, base):
+                parts = join_texts([*(base.parts if base else ()), *_parts_of(draft)])
                 numbers = DraftNumbers(self.attempt)
                 numbers.end()
-                chunks = [] if is_seen else self._made(draft, base, parts, "replace", numbers)
-                repeated[draft.artifact_id] = chunks
+                chunks = self._made(draft, base, parts, "replace", numbers)
+                repeated[draft.artifact_id] = _named(chunks, written, base)
         return repeated
 
     def _call(self, number: int, tool: str) -> _Call | None:
@@ -237,7 +266,7 @@ class ArtifactStreams:
             taken.add(draft.artifact_id)
 
     async def _chunks_for(self, call: _Call, draft: ArtifactDraft) -> list[ArtifactChunk]:
-        """Return the chunks that bring subscribers to what the call has written so far."""
+        """Return the chunks that add what the call has written since the last ones."""
         if call.is_silent or not is_renderable(draft):
             return []
         if draft.extends and not call.base:
@@ -260,19 +289,23 @@ class ArtifactStreams:
     def _made(
         self,
         draft: ArtifactDraft,
-        base: ArtifactDraft | None,
+        base: _Base | None,
         parts: Sequence[Part],
         mode: ChunkMode,
         numbers: DraftNumbers,
     ) -> list[ArtifactChunk]:
-        self._drafted.add(draft.artifact_id)
-        named, first = base or draft, numbers.take(len(parts))
-        place = Draft(self.position, numbers.draft, first)
+        named = base.artifact if base else draft
         return make_chunks(
-            draft.artifact_id, parts, mode, place, name=named.name, description=named.description
+            draft.artifact_id,
+            parts,
+            mode,
+            Draft(self.position, numbers.draft, numbers.take(len(parts))),
+            name=named.name,
+            description=named.description,
+            base=version_of(base.artifact) if base and mode == "extend" else "",
         )
 
-    async def _find_base(self, draft: ArtifactDraft) -> ArtifactDraft | None:
+    async def _find_base(self, draft: ArtifactDraft) -> _Base | None:
         """Return the artifact that a call extends if a view will show all of it then."""
         store = self.publisher.store
         try:
@@ -282,13 +315,21 @@ class ArtifactStreams:
         if not _can_grow(artifact, rendered_size(draft)):
             return None
         contents = await read_contents(store, artifact, rendered_indexes(artifact))
-        rendered = render_parts(artifact, contents)
-        parts = tuple(each.part for each in rendered)
-        return ArtifactDraft(artifact.artifact_id, artifact.name, artifact.description, parts)
+        return _Base(artifact, tuple(each.part for each in render_parts(artifact, contents)))
 
 
-def _parts_of(draft: ArtifactDraft | None) -> Sequence[Part]:
-    return (draft.parts or ()) if draft else ()
+def _named(chunks: list[ArtifactChunk], written: ToolCall, base: _Base | None) -> list[ArtifactChunk]:
+    """Return chunks of which the last one names the version of the content that the call writes."""
+    ends = [chunk.model_copy(update={"version": _version_of(written, base)}) for chunk in chunks[-1:]]
+    return [*chunks[:-1], *ends]
+
+
+def _version_of(written: ToolCall, base: _Base | None) -> str:
+    return drafted_version(written.arguments, base.artifact if base else None)
+
+
+def _parts_of(draft: ArtifactDraft) -> Sequence[Part]:
+    return draft.parts or ()
 
 
 def _rendered(parts: Sequence[Part]) -> Rendered:

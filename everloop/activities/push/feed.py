@@ -134,7 +134,7 @@ class PushFeed:
             case ArtifactChunk(last_chunk=True):
                 found = await self._views.artifact(task_id, event.artifact_id)
                 # What began anew meanwhile is sent when that is complete.
-                is_sent = found and found.artifact.complete and is_visible(found.artifact)
-                return found.artifact if found and is_sent else None
+                is_sent = found and found.complete and is_visible(found)
+                return found if found and is_sent else None
             case _:
                 return None

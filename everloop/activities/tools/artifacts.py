@@ -311,10 +311,10 @@ def _checked(artifact_id: str) -> str:
 async def correct_draft(
     publisher: ArtifactPublisher, tool: Tool, call: RunToolInput, reply: ToolReply
 ) -> None:
-    """Show what the store holds in place of the model's draft of a call, unless that says the same.
+    """Publish what the store holds in place of the model's draft of a call that has written nothing.
 
     The call may have failed, or an earlier run of the task has made it, for its own subscribers. This is best
-    effort: the end of the task puts right what is wrong until then.
+    effort: the end of the task publishes what is missing until then.
     """
     draft = tool.draft_of(call.call.arguments) if tool.draft_of else None
     if not draft or not isinstance(reply, ToolMessage):

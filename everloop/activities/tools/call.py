@@ -248,7 +248,8 @@ class AgentTools(ToolPort):
     ) -> _Run:
         secrets = SecretReader(self.secrets, call.task.task_id)
         await secrets.accept(call.answers)
-        artifacts = TaskArtifacts.of_call(self._publisher(call), tool, call, claim.check, secrets)
+        publisher = self._publisher(call, vetted.call.arguments if tool.draft_of else "")
+        artifacts = TaskArtifacts.of_call(publisher, tool, call, claim.check, secrets)
         return _Run(agent, tool, call, vetted, secrets, artifacts, claim, None, heartbeat)
 
     async def _end_abandoned(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> ToolMessage:
@@ -433,5 +434,6 @@ class AgentTools(ToolPort):
         place = call.task.task_id, call.task.run_id
         return [*steps, self.views.publishing(*place, events, lease)] if events else []
 
-    def _publisher(self, call: RunToolInput) -> ArtifactPublisher:
-        return ArtifactPublisher(self.artifacts, call.task, call.position, self.views)
+    def _publisher(self, call: RunToolInput, drafted: str = "") -> ArtifactPublisher:
+        position = call.asked_at + 1
+        return ArtifactPublisher(self.artifacts, call.task, position, self.views, arguments=drafted)

@@ -114,7 +114,7 @@ async def _connected(
             client = await connect_temporal((), blobs)
             # No notifications: restored views are not news.
             views = TaskViews(redis, settings)
-            artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
+            artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views.retention)
             stores = Stores(views, Secrets(redis), artifacts, Transcripts(redis))
             tasks = Tasks(client, QueueSettings().task_queue)
             reconciler = Reconciler(stores, tasks, Runs(client))

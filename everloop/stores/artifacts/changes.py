@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -12,8 +12,7 @@ from pydantic_core import from_json
 
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations, problem_of_schema
 from everloop.stores.artifacts.errors import RowInvalidError, RowSchemaError
-from everloop.workflows.contract.artifacts import PartKind, StoredArtifact
-from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.artifacts import PartKind
 from everloop.workflows.contract.parts import text_problem
 
 
@@ -87,22 +86,6 @@ class Fail:
 
 
 Change = Create | Append | AddParts | Replace | Complete | Fail
-
-
-@dataclass(frozen=True)
-class Announcement:
-    """What is published of a change to a task's subscribers, once it is made.
-
-    If a process dies in between, whoever does the operation again finds it done and nothing announced: see
-    `ArtifactPublisher`.
-
-    `events_of` gets the artifact as it was (None: it is new) and as it is. It may be asked more than once,
-    when others change the artifact meanwhile; what it raises is raised, and nothing has changed.
-    """
-
-    task_id: str
-    run_id: str
-    events_of: Callable[[StoredArtifact | None, StoredArtifact], Sequence[TaskEvent]]
 
 
 # Names of operations that say by which attempt at a tool call they were done.

@@ -1,55 +1,77 @@
-"""Publishes what subscribers of a task see of artifacts: in the end, what the store holds.
+"""Publishes artifacts: what the store holds at version n is appended to the log of a task as version n.
 
-Whoever publishes compares what subscribers have (`Seen`) with what they are to have, and sends the rest if
-the one continues the other. If not, or if nobody knows, it sends the whole artifact once more, in place of
-all that was sent before.
+A change is stored first. If the log has the version before it, the rest is appended. If not, because a writer
+died or a view was lost, the stored artifact is published once more as a whole. The head of the log names its
+version; nothing is compared with what subscribers have seen.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
+from secrets import token_hex
 from weakref import WeakValueDictionary
 
-from everloop.stores.artifacts.changes import (
-    AddParts,
-    Announcement,
-    Append,
-    Change,
-    Complete,
-    Create,
-    Fail,
-    Replace,
-)
-from everloop.stores.artifacts.errors import (
-    ArtifactMissingError,
-    ArtifactOvertakenError,
-    ArtifactReplacedError,
-    PartIndexError,
-)
+from everloop.stores.artifacts.changes import AddParts, Append, Change, Complete, Create, Fail, Replace
+from everloop.stores.artifacts.errors import ArtifactMissingError, ArtifactReplacedError, PartIndexError
 from everloop.stores.artifacts.rendering import (
     RENDERED_BYTES,
     Contents,
     Rendered,
     continuation,
-    matches_view,
     read_contents,
     render_parts,
     rendered_indexes,
 )
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.log.interface import ViewArtifact
+from everloop.stores.log.interface import LoggedArtifact
 from everloop.stores.log.store import TaskViews
 from everloop.stores.scripts import Lease
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, ChunkMode, content_of
+from everloop.workflows.contract.events import ArtifactChunk, ChunkMode, content_of
 from everloop.workflows.contract.messages import EMPTY, Part
 from everloop.workflows.contract.tasks import TaskRef
 
 Reading = Callable[[Artifacts, StoredArtifact, Iterable[int]], Awaitable[Contents]]
 """Reads parts of an artifact, as `read_contents` does."""
 
-_Key = tuple[str, str]
+_MISSING = "0"
+"""The version of an artifact that the store does not hold."""
+
+_STATES = {
+    ArtifactStatus.BUILDING: "open",
+    ArtifactStatus.COMPLETE: "complete",
+    ArtifactStatus.FAILED: "failed",
+}
+
+
+def version_of(artifact: StoredArtifact, room: int = RENDERED_BYTES) -> str:
+    """Return the name of the content that a log has of a stored artifact.
+
+    Numbers begin again when an artifact is deleted, so the time of its creation is part of the name; and so
+    is the room that it was rendered in, if that is less than usual.
+    """
+    name = f"{artifact.version}.{artifact.created_at.timestamp():.6f}"
+    return name if room >= RENDERED_BYTES else f"{name}/{room}"
+
+
+def drafted_version(arguments: str, base: StoredArtifact | None) -> str:
+    """Return the name of the content that the log has when a model has written a call, before it runs.
+
+    `base` is the artifact that the call extends.
+    """
+    written = f"{version_of(base) if base else ''} {arguments}".encode(errors="replace")
+    return f"~{hashlib.sha256(written).hexdigest()[:32]}"
+
+
+def is_logged(logged: LoggedArtifact | None, artifact: StoredArtifact) -> bool:
+    """Whether a log has an artifact as it is stored."""
+    return logged is not None and logged.state == _STATES[artifact.status] and _has(logged.version, artifact)
+
+
+def _has(version: str, artifact: StoredArtifact) -> bool:
+    return version.partition("/")[0] == version_of(artifact)
 
 
 @dataclass(frozen=True)
@@ -70,6 +92,8 @@ def make_chunks(  # noqa: PLR0913 -- what a chunk says
     name: str = "",
     description: str = "",
     status: ArtifactStatus = ArtifactStatus.BUILDING,
+    version: str = "",
+    base: str = "",
 ) -> list[ArtifactChunk]:
     """Return the chunks that carry parts of an artifact; the last one says what has become of it."""
     last = len(parts) - 1
@@ -85,129 +109,35 @@ def make_chunks(  # noqa: PLR0913 -- what a chunk says
             part=part,
             last_chunk=number == last and status is ArtifactStatus.COMPLETE,
             failed=number == last and status is ArtifactStatus.FAILED,
+            version=version if number == last else "",
+            base=base,
         )
         for number, part in enumerate(parts)
     ]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What subscribers have of an artifact, and the draft that it is in.
-
-    `rendered` is None if that is something else than the store holds. `is_ours`: whether the draft may be
-    continued; one of somebody else may not.
-    """
-
-    rendered: Rendered | None
-    name: str
-    description: str
-    status: ArtifactStatus
-    draft: Draft
-    is_ours: bool = False
-
-    @classmethod
-    def in_view(cls, view: ViewArtifact, *candidates: Rendered) -> "Seen":
-        """Return what a view shows: the first of these forms that it has, or something else."""
-        artifact, status = view.artifact, ArtifactStatus.BUILDING
-        if artifact.complete or artifact.failed:
-            status = ArtifactStatus.COMPLETE if artifact.complete else ArtifactStatus.FAILED
-        rendered = (each for each in candidates if matches_view(each, artifact.parts))
-        draft = Draft(view.position, view.attempt)
-        return cls(next(rendered, None), artifact.name, artifact.description, status, draft)
-
-    @property
-    def is_closed(self) -> bool:
-        return self.status is not ArtifactStatus.BUILDING
-
-    def is_in(self, view: ViewArtifact) -> bool:
-        """Whether a view still has this: it may have been lost, and put back."""
-        is_same = (view.position, view.attempt) == (self.draft.position, self.draft.attempt)
-        return is_same and self.rendered is not None and matches_view(self.rendered, view.artifact.parts)
-
-    def rest(self, artifact: StoredArtifact, rendered: Rendered) -> list[Part] | None:
-        """Return what has to be appended to show this; None if the whole has to be sent."""
-        if self.rendered is None or (self.name, self.description) != (artifact.name, artifact.description):
-            return None
-        rest = continuation(self.rendered, rendered)
-        is_rest = not self.is_closed or (not rest and self.status is artifact.status)
-        return rest if is_rest else None
-
-    def newer_draft(self, position: int, version: int) -> Draft:
-        """Return the draft at a position, or behind it, that comes after this one."""
-        return Draft(max(position, self.draft.position), max(version, self.draft.attempt + 1))
-
-
-def chunks_to(
-    artifact: StoredArtifact, rendered: Rendered, seen: Seen | None, position: int, version: int
-) -> tuple[list[ArtifactChunk], Seen]:
-    """Return the chunks after which subscribers see this, and what they have then.
-
-    Content is published under `position`, or under that of a draft by somebody later; `version`, the one of
-    the artifact, numbers the drafts there, and so tells the order of all who write it.
-    """
-    rest = seen.rest(artifact, rendered) if seen else None
-    if seen is None or rest is None:
-        draft = seen.newer_draft(position, version) if seen else Draft(position, version)
-        mode, parts = "replace", [each.part for each in rendered]
-    elif not rest and seen.status is artifact.status and (seen.is_ours or seen.is_closed):
-        return [], replace(seen, rendered=rendered)
-    else:
-        # With nothing to add to somebody's draft, an empty extension fences what they may send yet.
-        draft = seen.draft if seen.is_ours else seen.newer_draft(position, version)
-        mode, parts = "extend", rest or [EMPTY]
-    name, description, status = artifact.name, artifact.description, artifact.status
-    chunks = make_chunks(
-        artifact.artifact_id, parts, mode, draft, name=name, description=description, status=status
-    )
-    if status is ArtifactStatus.COMPLETE and (mode == "extend" or len(parts) > 1):
-        content = content_of([each.part for each in rendered])
-        chunks[-1] = chunks[-1].model_copy(update={"content": content})
-    next_draft = replace(draft, index=draft.index + len(chunks))
-    return chunks, Seen(rendered, name, description, status, next_draft, is_ours=True)
-
-
-class _StaleError(Exception):
-    """The artifact is no longer what it was when somebody looked."""
-
-
-class _ContentNeededError(Exception):
-    """What these parts hold has to be read from the store before the change can be published."""
-
-    def __init__(self, indexes: frozenset[int]) -> None:
-        super().__init__(f"the content of the parts {sorted(indexes)} has to be read first")
-        self.indexes = indexes
-
-
-@dataclass(frozen=True)
 class _Known:
-    """An artifact, the content that may be rendered of it in so much `room`, and what subscribers have of it.
+    """An artifact of which the log has this version, rendered of contents in a room.
 
-    That is `seen` if this writer has published it, and else what the `view` shows.
+    Versions that showed nothing new may have followed the one that is `logged`.
     """
 
-    artifact: StoredArtifact | None
+    version: str
     contents: Contents
     room: int
-    view: ViewArtifact | None = None
-    seen: Seen | None = None
-
-    def seen_before(self, rendered: Rendered) -> Seen | None:
-        """Return what subscribers have before a change after which this is to be seen."""
-        if self.seen or self.view is None:
-            return self.seen
-        before = [render_parts(self.artifact, self.contents)] if self.artifact else []
-        return Seen.in_view(self.view, rendered, *before)
+    logged: LoggedArtifact | None
 
 
 @dataclass(eq=False)
 class ArtifactPublisher:
     """Publishes what one writer does: an attempt at a model or a tool call, or the end of a task.
 
-    `position` is that of the reply, or of the result of the call. Of a change that a view shows already,
-    because a model's draft or an earlier attempt has published it, nothing is published again. `lease` is
-    what corrections are published under. `reading` gets what subscribers see from the `store`.
+    `position` is where the reply stands, or the next one for what its calls write: all of them publish in the
+    order of versions. `arguments` are those of a call of which the model has published a draft. `lease` is
+    what corrections are published under. `reading` reads the `store`.
 
-    At most about 2 MB of each artifact that is building are held in memory.
+    At most about 1 MB of each artifact that is building is held in memory.
     """
 
     store: Artifacts
@@ -215,73 +145,61 @@ class ArtifactPublisher:
     position: int
     views: TaskViews
     _: KW_ONLY
+    arguments: str = ""
     lease: Lease | None = None
     reading: Reading = read_contents
 
     def __post_init__(self) -> None:
-        self._known: dict[_Key, _Known] = {}
-        self._changing: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
+        self._known: dict[str, _Known] = {}
+        self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def apply(
         self, context_id: str, artifact_id: str, change: Change, *, operation_id: str = "", follows: str = ""
     ) -> StoredArtifact:
-        """Change an artifact, and publish that; see `Artifacts.apply`.
-
-        Of an operation that is done already, by somebody who may have died before it was published,
-        subscribers get to see what came of it.
-
-        `follows`: the last operation on it must be one whose id begins so, or else this one is refused.
-
-        Raises:
-            ArtifactOvertakenError: it is not.
-        """
-        key = context_id, artifact_id
-        async with self._changing.setdefault(key, asyncio.Lock()):
-            known, needed = self._known.pop(key, None), frozenset[int]()
-            if known and _is_closing(change) and not await self._is_still_seen(artifact_id, known):
-                known = None
-            while True:
-                try:
-                    known = known or await self._look(key, change, needed)
-                    after, published = await self._change(key, change, known, operation_id, follows)
-                except (_StaleError, ArtifactReplacedError):
-                    known = None
-                except _ContentNeededError as error:
-                    known, needed = None, error.indexes
-                else:
-                    if published is None:
-                        await self.reconcile(*key)
-                    elif after.status is ArtifactStatus.BUILDING:
-                        self._known[key] = published
-                    return after
+        """Change an artifact, and publish that; see `Artifacts.apply`. It may be repeated."""
+        operation_id = operation_id or token_hex(8)
+        async with self._changing.setdefault(artifact_id, asyncio.Lock()):
+            artifact = await self.store.apply(
+                context_id, artifact_id, change, operation_id=operation_id, follows=follows
+            )
+            last = next((done.id for done in reversed(artifact.operations) if done.id), "")
+            # Another one may have followed an operation that is done already.
+            made = change if last == operation_id else None
+            with suppress(ArtifactMissingError, PartIndexError, ArtifactReplacedError):  # others publish that
+                await self._publish_change(artifact, made)
+            return artifact
 
     async def reconcile(
         self, context_id: str, artifact_id: str, *, drafted_at: int | None = None, is_over: bool = False
     ) -> None:
-        """Show subscribers an artifact as the store holds it, where they see something else, or nothing.
+        """Publish an artifact as the store holds it, unless the log has that.
 
         Of one that the store does not hold an empty text remains.
-        `drafted_at`: only if they see the draft of the reply at this position. `is_over`: nothing follows in
-        this task, so that one which another task goes on with is complete to them, and one that is not stored
-        has failed.
+        `drafted_at`: only if the log has the draft of the reply at this position. `is_over`: nothing follows
+        in this task, so that one which another task goes on with is complete to its subscribers, and one that
+        is not stored has failed.
 
         Raises:
             BlobsUnavailableError: its content cannot be read now.
             OvertakenError: a later attempt has claimed the call.
         """
-        key = context_id, artifact_id
         while True:
-            view = await self.views.artifact(self.task.task_id, artifact_id)
-            if drafted_at is not None and (view is None or view.position != drafted_at):
+            logged = await self._logged(artifact_id)
+            if drafted_at is not None and (logged is None or logged.position != drafted_at):
                 return
-            artifact = await self._find(key)
-            try:
-                chunks = await self._correction(artifact_id, view, artifact, is_over=is_over)
-            except (ArtifactMissingError, PartIndexError, ArtifactReplacedError):
-                continue
-            await self.publish(chunks)
-            # What is published of a change that came between may have been dropped, being older than this.
-            if not chunks or _state(await self._find(key)) == _state(artifact):
+            artifact = await self._find(context_id, artifact_id)
+            if artifact is None:
+                await self.publish(self._withdrawal(artifact_id, logged, is_over=is_over))
+                return
+            if is_over and artifact.status is ArtifactStatus.BUILDING:
+                artifact = artifact.model_copy(update={"status": ArtifactStatus.COMPLETE})
+            if is_logged(logged, artifact):
+                return
+            room = await self._room(artifact_id)
+            with suppress(ArtifactMissingError, PartIndexError, ArtifactReplacedError):
+                contents = await self.reading(self.store, artifact, rendered_indexes(artifact, room))
+                rendered = render_parts(artifact, contents)
+                await self.publish(self._chunks(artifact, rendered, logged, version_of(artifact, room)))
                 return
 
     async def publish(self, chunks: Sequence[ArtifactChunk]) -> None:
@@ -293,151 +211,172 @@ class ArtifactPublisher:
         if chunks:
             await self.views.publish(self.task.task_id, self.task.run_id, chunks, self.lease)
 
-    async def shows(self, artifact_id: str, position: int, rendered: Rendered) -> bool:
-        """Whether subscribers see this, and no more, in a draft at this position that goes on."""
-        view = await self.views.artifact(self.task.task_id, artifact_id)
-        if view is None or view.position != position:
-            return False
-        seen = Seen.in_view(view, rendered)
-        return seen.rendered is not None and not seen.is_closed
+    async def _publish_change(self, artifact: StoredArtifact, change: Change | None) -> None:
+        """Publish a version of an artifact; the change that has made it is None if that is not known."""
+        before = _before(artifact, change)
+        known = self._known.pop(artifact.artifact_id, None)
+        if known and not (before and _has(known.version, before)):
+            known = None
+        if known is None or artifact.status is not ArtifactStatus.BUILDING:
+            known = await self._look(artifact, known)
+        if known is None:
+            return
+        version = version_of(artifact, known.room)
+        is_next = before is not None and known.version == version_of(before, known.room)
+        if is_next and isinstance(change, Fail):
+            await self.publish(self._chunks(artifact, (), known.logged, version, rest=[]))
+            return
+        contents = await self._contents(artifact, change, known)
+        rendered = render_parts(artifact, contents)
+        rest: list[Part] | None = None
+        if before and is_next:
+            rest = _rest(before, artifact, contents, known.room)
+        elif known.room >= RENDERED_BYTES and known.version == self._drafted(change, before):
+            rest = [EMPTY]  # the model has published it; late chunks of its draft are refused from here on
+        chunks = self._chunks(artifact, rendered, known.logged, version, rest=rest)
+        await self.publish(chunks)
+        if artifact.status is ArtifactStatus.BUILDING:
+            last = chunks[-1] if chunks else None
+            logged = LoggedArtifact(last.position, last.attempt, "open", version) if last else known.logged
+            self._known[artifact.artifact_id] = _Known(version, contents, known.room, logged)
 
-    async def unfinished(self, written: Iterable[str] = ()) -> list[str] | None:
-        """Return the artifacts that subscribers may see as unfinished; None if their view is lost.
+    async def _look(self, artifact: StoredArtifact, known: _Known | None) -> _Known | None:
+        """Return what the log has of an artifact, None if it has this version, or a later one.
 
-        Those that were `written` are too, where subscribers do not see them at all.
+        It may have been lost since this publisher wrote to it.
         """
-        complete = await self.views.artifacts_seen(self.task.task_id)
-        if complete is None:
+        logged = await self._logged(artifact.artifact_id)
+        if is_logged(logged, artifact) or await self._is_overtaken(artifact, logged):
             return None
-        ids = dict.fromkeys([*complete, *written])
-        return [each for each in ids if each != RESPONSE_ARTIFACT and not complete.get(each)]
+        if known and logged == known.logged:
+            return known
+        return _Known(logged.version if logged else "", {}, await self._room(artifact.artifact_id), logged)
 
-    async def _change(
-        self, key: _Key, change: Change, known: _Known, operation_id: str, follows: str
-    ) -> tuple[StoredArtifact, _Known | None]:
-        """Make a change; return what is known then, None for an operation that the store knew already."""
-        published: _Known | None = None
+    def _chunks(
+        self,
+        artifact: StoredArtifact,
+        rendered: Rendered,
+        logged: LoggedArtifact | None,
+        version: str,
+        rest: list[Part] | None = None,
+    ) -> list[ArtifactChunk]:
+        """Return the chunks that append the rest of an artifact to the log, or all of it if that is None."""
+        parts = [each.part for each in rendered]
+        content = content_of(parts) if artifact.status is ArtifactStatus.COMPLETE else ()
+        if len(content) == 1:
+            rest = None  # the last chunk is all of it
+        elif rest == [] and artifact.status is not ArtifactStatus.BUILDING:
+            rest = [EMPTY]
+        mode: ChunkMode = "replace" if rest is None else "extend"
+        chunks = make_chunks(
+            artifact.artifact_id,
+            parts if rest is None else rest,
+            mode,
+            self._next_draft(logged, artifact.version),
+            name=artifact.name,
+            description=artifact.description,
+            status=artifact.status,
+            version=version,
+            base=logged.version if logged and mode == "extend" else "",
+        )
+        if len(content) > 1:
+            chunks[-1] = chunks[-1].model_copy(update={"content": content})
+        return chunks
 
-        def events_of(before: StoredArtifact | None, after: StoredArtifact) -> Sequence[ArtifactChunk]:
-            nonlocal published
-            published = None
-            done = before.operations if before else ()
-            if follows and not (done and done[-1].id.startswith(follows)):
-                raise ArtifactOvertakenError(after.artifact_id)
-            if _state(before) != _state(known.artifact):
-                raise _StaleError
-            contents = _changed_contents(known, change, after)
-            rendered = render_parts(after, contents)
-            seen = known.seen_before(rendered)
-            chunks, seen = chunks_to(after, rendered, seen, self.position, after.version)
-            published = _Known(after, contents, known.room, seen=seen)
-            return chunks
+    def _withdrawal(
+        self, artifact_id: str, logged: LoggedArtifact | None, *, is_over: bool
+    ) -> list[ArtifactChunk]:
+        """Return the chunk that leaves nothing of an artifact that the store does not hold."""
+        if logged is None or (logged.version == _MISSING and (logged.state == "failed" or not is_over)):
+            return []
+        status = ArtifactStatus.FAILED if is_over else ArtifactStatus.BUILDING
+        draft = self._next_draft(logged, 0)
+        return make_chunks(artifact_id, [EMPTY], "replace", draft, status=status, version=_MISSING)
 
-        announcement = Announcement(self.task.task_id, self.task.run_id, events_of)
-        after = await self.store.apply(*key, change, operation_id=operation_id, announcement=announcement)
-        return after, published
+    def _next_draft(self, logged: LoggedArtifact | None, version: int) -> Draft:
+        """Return the draft of a version: after the one before, also of a deleted artifact."""
+        is_beside = logged is not None and logged.position == self.position
+        return Draft(self.position, max(version, logged.attempt + 1) if logged and is_beside else version)
 
-    async def _find(self, key: _Key) -> StoredArtifact | None:
+    def _drafted(self, change: Change | None, before: StoredArtifact | None) -> str | None:
+        """Return the version that the log has if the model's draft of the call says what the change makes."""
+        if not self.arguments or not isinstance(change, Create | Append | AddParts):
+            return None
+        return drafted_version(self.arguments, before)
+
+    async def _is_overtaken(self, artifact: StoredArtifact, logged: LoggedArtifact | None) -> bool:
+        """Whether a later version of an artifact is published, and not one that has been deleted."""
+        number = logged.version.partition(".")[0] if logged else ""
+        if not number.isdecimal() or int(number) <= artifact.version:
+            return False
+        return await self._find(artifact.context_id, artifact.artifact_id) != artifact
+
+    async def _contents(self, artifact: StoredArtifact, change: Change | None, known: _Known) -> Contents:
+        """Return the content of the parts that are rendered after a change, most of it without reading it."""
+        written = _written(known.contents, change, len(artifact.parts))
+        contents: dict[int, bytes | None] = {**known.contents, **written}
+        indexes = rendered_indexes(artifact, known.room)
+        if missing := indexes - contents.keys():
+            contents |= await self.reading(self.store, artifact, missing)
+        return {index: contents[index] for index in indexes}
+
+    async def _logged(self, artifact_id: str) -> LoggedArtifact | None:
+        return await self.views.logged_artifact(self.task.task_id, artifact_id)
+
+    async def _find(self, context_id: str, artifact_id: str) -> StoredArtifact | None:
         with suppress(ArtifactMissingError):
-            return await self.store.get_artifact(*key)
+            return await self.store.get_artifact(context_id, artifact_id)
         return None
 
-    async def _correction(
-        self, artifact_id: str, view: ViewArtifact | None, artifact: StoredArtifact | None, *, is_over: bool
-    ) -> list[ArtifactChunk]:
-        """Return the chunks after which subscribers see what is stored; none if they do."""
-        if artifact is None:
-            if view is None:
-                return []
-            if view.artifact.parts == (EMPTY,) and (view.artifact.failed or not is_over):
-                return []
-            draft = Seen.in_view(view).newer_draft(self.position, 0)
-            status = ArtifactStatus.FAILED if is_over else ArtifactStatus.BUILDING
-            return make_chunks(artifact_id, [EMPTY], "replace", draft, status=status)
-        contents = await self.reading(
-            self.store, artifact, rendered_indexes(artifact, await self._room(view))
-        )
-        if is_over and artifact.status is ArtifactStatus.BUILDING:
-            artifact = artifact.model_copy(update={"status": ArtifactStatus.COMPLETE})
-        rendered = render_parts(artifact, contents)
-        if view is None:
-            return chunks_to(artifact, rendered, None, self.position, artifact.version)[0]
-        seen = Seen.in_view(view, rendered)
-        if seen.rest(artifact, rendered) == [] and seen.status is artifact.status:
-            return []
-        # What a later attempt at the same call publishes has to come after it.
-        version = artifact.version if view.position < self.position else 0
-        return chunks_to(artifact, rendered, seen, self.position, version)[0]
-
-    async def _is_still_seen(self, artifact_id: str, known: _Known) -> bool:
-        view = await self.views.artifact(self.task.task_id, artifact_id)
-        return view is not None and known.seen is not None and known.seen.is_in(view)
-
-    async def _look(self, key: _Key, change: Change, needed: frozenset[int]) -> _Known:
-        """See what the store holds and what subscribers have.
-
-        The store first: if it is unchanged when the change is made, so is what was published of it.
-        """
-        contents: Contents = {}
-        artifact = await self._find(key)
-        view = await self.views.artifact(self.task.task_id, key[1])
-        room = await self._room(view)
-        # What was deleted or replaced since it was found is noticed when the change is made.
-        with suppress(ArtifactMissingError, PartIndexError):
-            if artifact and not isinstance(change, Create):
-                contents = await self.reading(self.store, artifact, rendered_indexes(artifact, room) | needed)
-        return _Known(artifact, contents, room, view)
-
-    async def _room(self, view: ViewArtifact | None) -> int:
+    async def _room(self, artifact_id: str) -> int:
         """Return for how many bytes of an artifact the view of the task has room; it has this of it now."""
         room = self.views.max_bytes - await self.views.size(self.task.task_id)
-        if room >= RENDERED_BYTES or view is None:
+        if room >= RENDERED_BYTES:
             return room
-        return room + len(view.artifact.model_dump_json().encode())
+        shown = await self.views.artifact(self.task.task_id, artifact_id)
+        return room + (len(shown.model_dump_json().encode()) if shown else 0)
 
 
-def _changed_contents(known: _Known, change: Change, after: StoredArtifact) -> dict[int, bytes | None]:
-    """Return the content of the parts that may be rendered after a change.
-
-    Raises:
-        _ContentNeededError: a part may be rendered whose content is not known.
-    """
-    count = len(known.artifact.parts) if known.artifact else 0
-    changed = {**known.contents, **_written(known.contents, change, count)}
-    indexes = rendered_indexes(after, known.room)
-    if missing := indexes - changed.keys():
-        raise _ContentNeededError(missing)
-    return {index: changed[index] for index in indexes}
-
-
-def _written(contents: Contents, change: Change, count: int) -> Mapping[int, bytes]:
-    """Return what a change makes of the contents of parts, of which there were so many."""
+def _before(artifact: StoredArtifact, change: Change | None) -> StoredArtifact | None:
+    """Return an artifact before a change that goes on from there."""
+    parts = list(artifact.parts)
     match change:
-        case Create():
-            return {index: part.content for index, part in enumerate(change.parts)}
-        case AddParts():
-            return {index: part.content for index, part in enumerate(change.parts, count)}
+        case Append() | AddParts():
+            del parts[len(parts) - len(change.parts) :]
+        case Complete() | Fail():
+            pass
+        case _:
+            return None
+    if isinstance(change, Append):
+        part = parts[change.index % len(parts)]
+        parts[part.index] = part.model_copy(update={"size": part.size - len(change.content)})
+    update = {"parts": tuple(parts), "status": ArtifactStatus.BUILDING, "version": artifact.version - 1}
+    return artifact.model_copy(update=update)
+
+
+def _written(contents: Contents, change: Change | None, count: int) -> Mapping[int, bytes]:
+    """Return the contents of parts that a change has written; now there are so many of them."""
+    match change:
+        case Create() | AddParts():
+            return {index: part.content for index, part in enumerate(change.parts, count - len(change.parts))}
         case Replace():
             return {change.index: change.part.content}
         case Append():
-            index = change.index % count if count else 0
+            first = count - len(change.parts)
+            index = change.index % first
             content = contents.get(index)
             longer = {} if content is None else {index: content + change.content}
-            return {**longer, **{number: part.content for number, part in enumerate(change.parts, count)}}
-        case Complete() | Fail():
+            return {**longer, **{number: part.content for number, part in enumerate(change.parts, first)}}
+        case _:
             return {}
 
 
-def _is_closing(change: Change) -> bool:
-    """Whether nobody puts the view right after this change."""
-    match change:
-        case Complete() | Fail():
-            return True
-        case Append() | AddParts():
-            return change.last_chunk
-        case _:
-            return False
-
-
-def _state(artifact: StoredArtifact | None) -> object:
-    return artifact and (artifact.version, artifact.updated_at)
+def _rest(
+    before: StoredArtifact, artifact: StoredArtifact, contents: Contents, room: int
+) -> list[Part] | None:
+    """Return what a change has added to an artifact as it is rendered; None if it is more than that."""
+    indexes = rendered_indexes(before, room)
+    if indexes != frozenset(index for index in contents if index < len(before.parts)):
+        return None  # a part has outgrown the room
+    shorter = {index: (contents[index] or b"")[: before.parts[index].size] for index in indexes}
+    return continuation(render_parts(before, shorter), render_parts(artifact, contents))

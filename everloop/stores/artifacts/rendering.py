@@ -9,7 +9,7 @@ link to the store, without a size until the artifact is complete. Texts are join
 
 import base64
 import codecs
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -125,17 +125,6 @@ def render_parts(artifact: StoredArtifact, contents: Contents) -> Rendered:
     return _joined(parts)
 
 
-def matches_view(rendered: Rendered, parts: Sequence[Part]) -> bool:
-    """Whether a view that has these parts shows this."""
-    rest = list(parts)
-    for each in rendered:
-        if not rest:
-            return False
-        if not _is_same(each.part, _take_rows(each.part, rest) if each.is_rows else rest.pop(0)):
-            return False
-    return not rest
-
-
 def continuation(old: Rendered, new: Rendered) -> list[Part] | None:
     """Return what has to be appended to the one to show the other; None if it has to be replaced."""
     last = len(old) - 1
@@ -245,20 +234,6 @@ def _is_same(old: Part, new: Part) -> bool:
     if isinstance(old, DataPart) and isinstance(new, DataPart):
         return old.model_dump_json() == new.model_dump_json()  # to Python, 1 and True are the same
     return old == new
-
-
-def _take_rows(rows: Part, rest: list[Part]) -> Part:
-    """Take the lists at the head of these parts that hold as many rows, as one; or else the first part."""
-    taken = rest.pop(0)
-    while isinstance(rows, DataPart) and isinstance(taken, DataPart) and rest:
-        more = rest[0].data if isinstance(rest[0], DataPart) else None
-        if not (isinstance(rows.data, list) and isinstance(taken.data, list) and isinstance(more, list)):
-            break
-        if len(taken.data) + len(more) > len(rows.data):
-            break
-        rest.pop(0)
-        taken = taken.model_copy(update={"data": [*taken.data, *more]})
-    return taken
 
 
 # Views that workflows answered, made whole.

@@ -75,12 +75,16 @@ class Changed:
 
 @dataclass(frozen=True)
 class OperationContext:
-    """Which artifact is changed, when, and what the caller calls this operation (empty: nothing)."""
+    """Which artifact is changed, when, and what the caller calls this operation (empty: nothing).
+
+    `follows`: the last operation must be one whose id begins so.
+    """
 
     context_id: str
     artifact_id: str
     at: datetime
     operation_id: str = ""
+    follows: str = ""
 
 
 def check_id(artifact_id: str) -> str:
@@ -117,6 +121,8 @@ def change_artifact(
         return _create(before, change, operation)
     if before is None:
         raise ArtifactMissingError(operation.artifact_id)
+    if operation.follows and not (done and done[-1].startswith(operation.follows)):
+        raise ArtifactOvertakenError(operation.artifact_id)
     if isinstance(change, Complete | Fail):
         return _close(before, change, operation)
     return _continue(before, change, operation)

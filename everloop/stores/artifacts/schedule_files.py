@@ -13,7 +13,7 @@ from everloop.runtime.blobs import Blobs
 from everloop.stores.artifacts.changes import NewPart
 from everloop.stores.artifacts.errors import ArtifactMissingError
 from everloop.stores.artifacts.store import Artifacts, ArtifactSettings, make_artifacts
-from everloop.stores.log.store import TaskViews
+from everloop.stores.lifetimes import RetentionSettings
 from everloop.workflows.contract.names import context_key
 
 WITHOUT_END = timedelta(days=36_500)
@@ -78,9 +78,9 @@ def _context_of(owner: str, schedule_id: str) -> str:
 
 
 def make_schedule_files(
-    settings: ArtifactSettings, redis: Redis, blobs: Blobs, views: TaskViews
+    settings: ArtifactSettings, redis: Redis, blobs: Blobs, retention: RetentionSettings
 ) -> ScheduleFiles:
     """Return the store of these settings; what it is made of stays open."""
     limit = settings.artifact_inline_bytes
-    lasting = Artifacts(redis, blobs, views, ttl=WITHOUT_END, inline_limit=limit)
-    return ScheduleFiles(make_artifacts(settings, redis, blobs, views), lasting)
+    lasting = Artifacts(redis, blobs, ttl=WITHOUT_END, inline_limit=limit)
+    return ScheduleFiles(make_artifacts(settings, redis, blobs, retention), lasting)

@@ -17,7 +17,7 @@ from everloop.runtime.blobs import BlobMissingError, Blobs, LinkTerms
 from everloop.runtime.redis import cipher_of
 from everloop.runtime.settings import Settings
 from everloop.stores.artifacts.blobs import ArtifactBlobs
-from everloop.stores.artifacts.changes import Announcement, Change, Create, NewPart
+from everloop.stores.artifacts.changes import Change, Create, NewPart
 from everloop.stores.artifacts.errors import ArtifactExistsError, ArtifactMissingError, ArtifactReplacedError
 from everloop.stores.artifacts.record import (
     ArtifactAddress,
@@ -31,8 +31,7 @@ from everloop.stores.artifacts.removal import remove_artifact
 from everloop.stores.artifacts.rules import part_of
 from everloop.stores.artifacts.writer import INLINE_BYTES, SEGMENT_BYTES, ArtifactWriter, Request, Sizes
 from everloop.stores.keys import context_artifacts_key
-from everloop.stores.lifetimes import ARTIFACT_TTL
-from everloop.stores.log.store import TaskViews
+from everloop.stores.lifetimes import ARTIFACT_TTL, RetentionSettings
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.names import RESULT_PREFIX
 
@@ -51,17 +50,15 @@ class Artifacts:
 
     A change puts the blobs that it needs, and then writes record and content in one transaction, which fails
     if somebody else has changed the record: of two writers at once the later one starts again from what the
-    earlier one left. Its events are published after that: they are in the hash slot of a task, and artifacts
-    in that of a context. Whatever a process that dies leaves behind, `PendingBlobs`
-    deletes. `ttl` counts from the last change (default 30 days), by `clock`; `inline_limit` is how many bytes
-    of a part stay in Redis (default 100,000), `segment` how many a blob holds at most (default 5 MiB).
+    earlier one left. Whatever a process that dies leaves behind, `PendingBlobs` deletes. `ttl` counts
+    from the last change (default 30 days), by `clock`; `inline_limit` is how many bytes of a part stay in
+    Redis (default 100,000), `segment` how many a blob holds at most (default 5 MiB).
     """
 
     def __init__(  # noqa: PLR0913 -- what it is made of, each by its name
         self,
         redis: Redis,
         blobs: Blobs,
-        views: TaskViews,
         *,
         ttl: timedelta = ARTIFACT_TTL,
         inline_limit: int = INLINE_BYTES,
@@ -73,9 +70,7 @@ class Artifacts:
         self._blobs = ArtifactBlobs(redis, blobs)
         self._clock = clock
         sizes = Sizes(min(inline_limit, segment), segment)
-        self._writer = ArtifactWriter(
-            redis, self._blobs, views, self._tail, ttl=ttl, sizes=sizes, clock=clock
-        )
+        self._writer = ArtifactWriter(redis, self._blobs, self._tail, ttl=ttl, sizes=sizes, clock=clock)
 
     async def apply(
         self,
@@ -84,19 +79,20 @@ class Artifacts:
         change: Change,
         *,
         operation_id: str = "",
-        announcement: Announcement | None = None,
+        follows: str = "",
     ) -> StoredArtifact:
-        """Change an artifact, in one atomic step, announce that, and return it as it is then.
+        """Change an artifact, in one atomic step, and return it as it is then.
 
-        An operation whose `operation_id` the artifact has seen changes nothing and announces nothing.
+        An operation whose `operation_id` the artifact has seen changes nothing. `follows`: the last operation
+        on it must be one whose id begins so.
 
         Raises:
             ArtifactError: see there.
-            BlobError, RedisError: a store is away or has lost something. Whether the artifact has changed,
-                and that was announced, is not known; the same `operation_id` makes it safe to try again.
+            BlobError, RedisError: a store is away or has lost something. Whether the artifact has changed is
+                not known; the same `operation_id` makes it safe to try again.
         """
         address = ArtifactAddress(context_id, artifact_id)
-        return await self._writer.write(Request(context_id, address, change, operation_id, announcement))
+        return await self._writer.write(Request(context_id, address, change, operation_id, follows))
 
     async def keep_input(self, context_id: str, artifact_id: str, part: NewPart, task_id: str) -> None:
         """Keep a file that was sent for a task; what was stored just now stays as it is.
@@ -300,7 +296,9 @@ class ArtifactSettings(Settings):
     """Up to how many bytes a part of an artifact stays in Redis. Larger ones move to the blob store."""
 
 
-def make_artifacts(settings: ArtifactSettings, redis: Redis, blobs: Blobs, views: TaskViews) -> Artifacts:
-    """Return the store of these settings, and of the retention of views; what it is made of stays open."""
+def make_artifacts(
+    settings: ArtifactSettings, redis: Redis, blobs: Blobs, retention: RetentionSettings
+) -> Artifacts:
+    """Return the store of these settings; what it is made of stays open."""
     limit = settings.artifact_inline_bytes
-    return Artifacts(redis, blobs, views, ttl=views.retention.artifact_ttl, inline_limit=limit)
+    return Artifacts(redis, blobs, ttl=retention.artifact_ttl, inline_limit=limit)

@@ -16,7 +16,7 @@ from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, in_hashin
 from everloop.runtime.foreign_schemas import in_schema_thread
 from everloop.runtime.redis import cipher_of
 from everloop.stores.artifacts.blobs import PENDING_TIME, ArtifactBlobs
-from everloop.stores.artifacts.changes import AddParts, Announcement, Append, Change, Create, NewPart, Replace
+from everloop.stores.artifacts.changes import AddParts, Append, Change, Create, NewPart, Replace
 from everloop.stores.artifacts.record import (
     ArtifactAddress,
     ArtifactRecord,
@@ -28,9 +28,7 @@ from everloop.stores.artifacts.record import (
 )
 from everloop.stores.artifacts.rules import Changed, OperationContext, Write, change_artifact
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
-from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from everloop.workflows.contract.events import TaskEvent
 
 SEGMENT_BYTES = 5 * 1024 * 1024
 """What S3 joins has to be at least this long, except the last piece."""
@@ -190,7 +188,7 @@ class Request:
     address: ArtifactAddress
     change: Change
     operation_id: str
-    announcement: Announcement | None
+    follows: str = ""
     token: str = field(default_factory=lambda: uuid.uuid4().hex[:_TOKEN_LENGTH])
 
 
@@ -201,7 +199,6 @@ class _Plan:
     found: str | None
     record: ArtifactRecord
     layout: Layout
-    events: Sequence[TaskEvent]
     named: tuple[str, ...]
     at: datetime
 
@@ -221,7 +218,6 @@ class ArtifactWriter:
 
     redis: Redis
     blobs: ArtifactBlobs
-    views: TaskViews
     read_tail: ReadTail
     _: KW_ONLY
     ttl: timedelta
@@ -244,9 +240,6 @@ class ArtifactWriter:
                     raise
                 continue
             if is_done:
-                # The second step; who repeats the operation does it in our place.
-                if (new := request.announcement) and plan.events:
-                    await self.views.publish(new.task_id, new.run_id, plan.events)
                 await self.blobs.forget(plan.layout.released(), request.address.pending_key)
                 return plan.record.artifact
             # Its transaction cannot come through any more: the record that it watches has changed.
@@ -273,8 +266,6 @@ class ArtifactWriter:
         changed = await _changed(request, before, at)
         if isinstance(changed, StoredArtifact):
             return changed
-        announcement = request.announcement
-        events = announcement.events_of(before, changed.artifact) if announcement else ()
         layout = Layout(kept, changed, self.sizes, self.read_tail, self.blobs)
         await layout.lay_out()
         named = await self.blobs.put(layout.puts, layout.joins, request.address.pending_key)
@@ -284,7 +275,7 @@ class ArtifactWriter:
             expires_at=at + self.ttl,
             tokens=(*(kept.tokens if kept else ()), request.token)[-_MAX_TOKENS:],
         )
-        return _Plan(found, record, layout, events, tuple(named), at)
+        return _Plan(found, record, layout, tuple(named), at)
 
     async def _found(self, request: Request) -> str | None:
         return cast("str | None", await self.redis.get(request.address.record_key))
@@ -332,7 +323,8 @@ class ArtifactWriter:
 
 async def _changed(request: Request, before: StoredArtifact | None, at: datetime) -> Changed | StoredArtifact:
     """Return what the change makes of an artifact, or the artifact where it changes nothing."""
-    operation = OperationContext(request.context_id, request.address.artifact_id, at, request.operation_id)
+    ids = request.context_id, request.address.artifact_id
+    operation = OperationContext(*ids, at, request.operation_id, request.follows)
     change = partial(change_artifact, before, request.change, operation)
     if _holds_rows(request.change):  # they are checked by schemas that a model wrote
         changed = await in_schema_thread(change)

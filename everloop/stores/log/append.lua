@@ -8,7 +8,8 @@
 --         the push configs after a status, entries of the log, bytes since the snapshot, bytes of the snapshot, new states
 --
 -- A fence names the kind of its event. `status` and `chunk` have a rank, as text that sorts: a status has to outrank the last
--- one of its run, the first chunk of a draft the draft before. Other chunks continue a draft, by their index.
+-- one of its run, the first chunk of a draft the draft before. One that extends may name the version that the artifact
+-- must have. Other chunks continue a draft, by their index.
 local head, log, root_head, root_log, registry, records, push, snapshot = unpack(KEYS)
 local run, call, token, order, claims, seconds, expected, made = unpack(ARGV, 1, 8)
 local refused = refusal(records, call, token, order, claims)
@@ -26,17 +27,17 @@ if is_forced and (is.last or '0-0') ~= expected then return false end
 local is_overtaken = not is_forced and is.run ~= run and was_followed()
 local states, is_created, has_status, lists_follow = {}, false, false, false
 
-local function draft(id)  -- of the last chunk of an artifact: rank, index of the next chunk, state, run
-  local text = is['draft:' .. id] or redis.call('HGET', head, 'draft:' .. id) or ' 0 none '
-  local rank, next, state, of = text:match('^(%S*) (%d+) (%S+) (.*)$')
-  return rank, tonumber(next), state == 'open' and of == is.failed and 'failed' or state, of
+local function draft(id)  -- of the last chunk of an artifact: rank, index of the next chunk, state, run, version
+  local text = is['draft:' .. id] or redis.call('HGET', head, 'draft:' .. id) or ' 0 none - '
+  local rank, next, state, version, of = text:match('^(%S*) (%d+) (%S+) (%S+) (.*)$')
+  return rank, tonumber(next), state == 'open' and of == is.failed and 'failed' or state, of, version
 end
 
 local function is_new_chunk(fence)
-  local rank, next, state, of = draft(fence.id)
+  local rank, next, state, of, version = draft(fence.id)
   if fence.index > 0 then return of == run and rank == fence.rank and next == fence.index and state == 'open' end
   if of == run and fence.rank <= rank then return false end
-  if fence.mode == 'extend' then return state == 'open' end
+  if fence.mode == 'extend' then return state == 'open' and (fence.base == '' or fence.base == version) end
   return not (fence.mode == 'draft' and of == run and state == 'complete' and rank:sub(1, #fence.at) == fence.at)
 end
 
@@ -98,7 +99,7 @@ for n = 9, is_overtaken and 0 or #ARGV, 4 do
       set('ids', fence.ids .. (is.ids or ' '))
       is_created, lists_follow, extra = is_first, true, opening ~= '' and {'opening', opening} or {}
     elseif fence.kind == 'chunk' then
-      set('draft:' .. fence.id, table.concat({fence.rank, fence.index + 1, fence.state, run}, ' '))
+      set('draft:' .. fence.id, table.concat({fence.rank, fence.index + 1, fence.state, fence.version, run}, ' '))
     end
     if status and take_status(status, status.event or event) then extra = {'lost', '1'} end
     has_status = has_status or fence.kind == 'status'

@@ -8,7 +8,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from everloop.runtime.encryption.cipher import Cipher
 from everloop.stores.log.forwarding import forwarded
-from everloop.stores.log.interface import ListedStatus
+from everloop.stores.log.interface import ListedStatus, LoggedArtifact
 from everloop.workflows.contract.events import (
     EVENT_ADAPTER,
     USAGE,
@@ -38,6 +38,9 @@ from everloop.workflows.contract.tasks import TaskView
 ScriptArguments = list[str | int]
 
 _VIEW: TypeAdapter[FoldedView] = TypeAdapter(FoldedView)
+
+NO_VERSION = "-"
+"""The word for content of an artifact that is no version."""
 
 _EMPTY = "="
 """The word of an empty name, which no other is."""
@@ -183,12 +186,21 @@ def _chunk_fence(chunk: ArtifactChunk) -> dict[str, JsonValue]:
         "at": _rank(chunk.position),
         "index": chunk.index,
         "state": "complete" if chunk.last_chunk else "failed" if chunk.failed else "open",
+        "version": chunk.version or NO_VERSION,
+        "base": chunk.base,
     }
 
 
 def _shown(shows: Shown) -> dict[str, JsonValue]:
     answer: dict[str, JsonValue] = {} if shows.answer is None else {"answer": _rank(shows.answer)}
     return {**answer, "artifacts": [word(artifact_id) for artifact_id in shows.artifacts]}
+
+
+def logged_artifact(words: str) -> LoggedArtifact:
+    """Return an artifact by its words in the head: rank, index of the next chunk, state, version, run."""
+    rank, _, state, version, _ = words.split(" ", 4)
+    position, attempt = (int(number) - 1 for number in rank.split("."))
+    return LoggedArtifact(position, attempt, state, version)
 
 
 def _rank(*numbers: int) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.fold import TaskIdentity
 from everloop.workflows.contract.payloads import Wire
-from everloop.workflows.contract.tasks import Artifact, TaskState, TaskView
+from everloop.workflows.contract.tasks import TaskState, TaskView
 
 MAX_EVENTS = 10_000
 """How many events of a task its log keeps, about."""
@@ -152,13 +152,16 @@ class Published:
     needs_snapshot: bool = False
 
 
-@dataclass(frozen=True)
-class ViewArtifact:
-    """An artifact of a view, with position and attempt of its current draft."""
+class LoggedArtifact(NamedTuple):
+    """What the head of a log says of an artifact: its last chunk, and the version of its content.
 
-    artifact: Artifact
+    `state`: "open", "complete" or "failed". `version`: see `ArtifactChunk`.
+    """
+
     position: int
     attempt: int
+    state: str
+    version: str
 
 
 class StreamedEvent(NamedTuple):

@@ -22,20 +22,20 @@ from everloop.stores.lifetimes import (
     GRACE,
     RetentionSettings,
 )
-from everloop.stores.log.codec import LogCodec, ScriptArguments, unword, word
+from everloop.stores.log.codec import LogCodec, ScriptArguments, logged_artifact, unword, word
 from everloop.stores.log.contexts import Contexts
 from everloop.stores.log.events import RedisEventReader
 from everloop.stores.log.interface import (
     MAX_EVENTS,
     START,
     ListedStatus,
+    LoggedArtifact,
     OpenTask,
     Published,
     Snapshot,
     StreamedEvent,
     TaskPage,
     TaskQuery,
-    ViewArtifact,
     ViewStatus,
     WaitingPage,
     WaitingQuery,
@@ -54,12 +54,11 @@ from everloop.workflows.contract.fold import (
     restored,
 )
 from everloop.workflows.contract.names import root_task_id
-from everloop.workflows.contract.tasks import Route, TaskState, TaskView
+from everloop.workflows.contract.tasks import Artifact, Route, TaskState, TaskView
 
 T = TypeVar("T")
 
 _DRAFT = "draft:"
-_DRAFT_STATE = 2  # among the words of a draft in the head: rank, index of the next chunk, state, run
 
 SMALL_TAIL = 64 * 1024
 """Bytes of the log that are read without a snapshot of them."""
@@ -271,24 +270,27 @@ class TaskViews:
         route = Route.model_validate_json(text) if text else None
         return route, await self.load(task_id, most=most) if is_known else None
 
-    async def artifacts_seen(self, task_id: str) -> Mapping[str, bool] | None:
-        """Return the artifacts of a view, and whether each is complete; None where there is no view.
-
-        The reply of the model is not among them: no store has it.
-        """
+    async def logged_artifacts(self, task_id: str) -> Mapping[str, LoggedArtifact]:
+        """Return what the head of a log says of each artifact, except the answer: no store has that."""
         head = cast("dict[str, str]", await self._redis.hgetall(head_key(task_id)))
-        if "task" not in head:
-            return None
-        drafts = {name.removeprefix(_DRAFT): words for name, words in head.items() if name.startswith(_DRAFT)}
-        seen = {unword(name): words.split(" ")[_DRAFT_STATE] == "complete" for name, words in drafts.items()}
-        seen.pop(RESPONSE_ARTIFACT, None)
-        return seen
+        logged = {
+            unword(name.removeprefix(_DRAFT)): logged_artifact(words)
+            for name, words in head.items()
+            if name.startswith(_DRAFT)
+        }
+        logged.pop(RESPONSE_ARTIFACT, None)
+        return logged
 
-    async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
+    async def logged_artifact(self, task_id: str, artifact_id: str) -> LoggedArtifact | None:
+        """Return what the head of a log says of an artifact, None if nothing."""
+        found = cast("str | None", await self._redis.hget(head_key(task_id), _DRAFT + word(artifact_id)))
+        return logged_artifact(found) if found else None
+
+    async def artifact(self, task_id: str, artifact_id: str) -> Artifact | None:
         """Return one artifact of a view, None if there is none."""
         view, _ = await self._folded(task_id)
         found = view.artifacts.get(artifact_id)
-        return found and ViewArtifact(artifact_of(artifact_id, found), found.position, found.attempt)
+        return found and artifact_of(artifact_id, found)
 
     async def forget_artifact(self, task_id: str, artifact_id: str) -> int:
         """Take an artifact out of a view and its log; return from how many places."""

@@ -17,8 +17,9 @@ Fold rules (`everloop.stores.log` follows them):
 - `artifact-chunk`: belongs to a draft, ordered by (position, attempt) within a run. Index n appends when it
   continues the current draft without a gap. Index 0 begins a newer draft, according to its `mode`: "draft"
   and "replace" replace the artifact, "draft" only if its own position is not complete yet; "extend" keeps
-  the content and appends to it, if there is an artifact that is neither complete nor failed. A chunk of an
-  older draft and a gap are dropped.
+  the content and appends to it, if there is an artifact that is neither complete nor failed, at the version
+  `base` if the chunk names one. A chunk of an older draft and a gap are dropped. `content` replaces the
+  artifact as a whole.
 - `narration` passes through if the view's status is submitted or working.
 - Content: a text without media type and file name continues the text before it. An empty one adds nothing,
   except that a draft of nothing else is one empty text.
@@ -102,19 +103,23 @@ ChunkMode = Literal["draft", "replace", "extend"]
 
 
 MAX_WHOLE_BYTES = 64_000
-"""Size limit of an artifact as JSON. A smaller artifact is sent once more, complete, with its last update:
-some clients read nothing else of it."""
+"""Size limit of an artifact as JSON. A smaller artifact is sent complete with its last update: some clients
+read nothing else of it."""
 
 
 class ArtifactChunk(Wire):
     """A piece of an artifact.
 
-    `position` is that of the reply in the transcript that contains the text or tool arguments, or that
-    of the result of the tool call that writes it. The artifact store numbers its events (`attempt`) by
-    the version of the artifact. `failed`: nothing follows, and the artifact stays unfinished.
+    `position` is that of the reply in the transcript that contains the text or tool arguments, or the next
+    one for what the calls of the reply write. The events of stored artifacts are numbered (`attempt`) by the
+    version of the artifact. `failed`: nothing follows, and the artifact stays unfinished.
 
-    `content`, of a last chunk, is the complete artifact, this part included. Clients get it in place of
-    the part; views ignore it.
+    `content`, of a last chunk, is the complete artifact, this part included. Clients and views get it in
+    place of the part.
+
+    `version` and `base` are for the store of logs, and not part of the event. `version`: name of the content
+    that the log has of the artifact after this chunk; empty if it has none. `base`, of a first chunk that
+    extends: the version that the log must have.
     """
 
     kind: Literal["artifact-chunk"] = "artifact-chunk"
@@ -129,6 +134,8 @@ class ArtifactChunk(Wire):
     last_chunk: bool = False
     failed: bool = False
     content: tuple[Part, ...] = ()
+    version: str = Field(default="", exclude=True)
+    base: str = Field(default="", exclude=True)
 
 
 def content_of(parts: Sequence[Part]) -> tuple[Part, ...]:

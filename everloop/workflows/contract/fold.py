@@ -9,6 +9,7 @@ here:
 - A terminal status other than completed marks every artifact that is not complete as failed.
 - A chunk of index 0 begins an artifact in place of the one that stands there, or extends it, as its mode
   says; any other one is appended. An empty text adds nothing, except that an artifact of nothing else is one.
+  A last chunk with `content` replaces all parts.
 - `task-created` brings identity and first messages. They stand before whatever was published earlier.
 - Every other kind changes nothing.
 """
@@ -234,12 +235,13 @@ def _with_chunk(view: FoldedView, run_id: str, chunk: ArtifactChunk) -> FoldedVi
         return view  # it was deleted meanwhile
     if before is None or (chunk.index == 0 and chunk.mode != "extend"):
         before = FoldedArtifact(chunk.name, chunk.description, chunk.position, chunk.attempt)
+    parts = before.parts if before.parts and chunk.part == EMPTY else (*before.parts, chunk.part)
     after = replace(
         before,
         position=chunk.position,
         attempt=chunk.attempt,
         run_id=run_id,
-        parts=before.parts if before.parts and chunk.part == EMPTY else (*before.parts, chunk.part),
+        parts=chunk.content or parts,
         complete=chunk.last_chunk,
         failed=chunk.failed,
     )

@@ -80,7 +80,7 @@ async def test_the_end_of_a_task_closes_its_artifacts(state: TaskState) -> None:
     # What subscribers have not seen of those that were complete, they get to see now.
     assert [event.kind for event in events] == ["artifact-chunk"] * 2 * state.is_terminal + ["status"]
     found = await views.artifact(task_id, "open")
-    shown = found and (found.artifact.name, found.artifact.complete, found.artifact.failed)
+    shown = found and (found.name, found.complete, found.failed)
     assert shown == (
         ("Open", ends[state] == "complete", ends[state] == "failed") if state.is_terminal else None
     )
@@ -113,9 +113,7 @@ async def test_what_only_subscribers_have_of_a_task_is_taken_back_before_it_ends
     kinds = [event.event.kind for event in await views.read({task.task_id: START}, wait=0)]
     assert kinds == ["task-created", *["artifact-chunk"] * len(shown), *taken_back, "status"]
     found = await views.artifact(task.task_id, "draft")
-    assert (found and (found.artifact.failed, found.artifact.parts[0])) == (
-        (True, TextPart(text="")) if taken_back else None
-    )
+    assert (found and (found.failed, found.parts[0])) == ((True, TextPart(text="")) if taken_back else None)
 
 
 async def test_a_task_does_not_end_before_its_artifacts() -> None:
@@ -187,7 +185,7 @@ class Ward:
     async def shown(self, task: TaskRef, artifact_id: str) -> Artifact:
         found = await self.views.artifact(task.task_id, artifact_id)
         assert found
-        return found.artifact
+        return found
 
     async def status(self, artifact_id: str) -> ArtifactStatus:
         return (await self.artifacts.get_artifact(CONTEXT, artifact_id)).status
@@ -288,7 +286,7 @@ async def scene(redis: Redis, tmp_path: Path) -> AsyncIterator[Scene]:
         views, blobs = TaskViews(redis), FailingBlobs(local)
         # A directory that had its probe knows what is missing from one that is not mounted.
         await blobs.put(PROBE_KEY, b"id")
-        ward = Ward(Artifacts(redis, blobs, views), views)
+        ward = Ward(Artifacts(redis, blobs), views)
         task = await ward.begin()
         await ward.write(task, task.task_id, made(task, LARGE[0]), Append(LARGE[1]))
         yield Scene(ward, task, blobs, tmp_path)
@@ -315,13 +313,23 @@ async def away() -> None:
 
 @pytest.mark.parametrize("state", [TaskState.FAILED, TaskState.CANCELED])
 async def test_a_task_that_did_not_complete_ends_without_its_blobs(scene: Scene, state: TaskState) -> None:
-    """What cannot be read now is shown as a link; one that completes waits for it."""
+    """Subscribers keep what they have; one that completes waits for its blobs."""
     scene.blobs.before_get = away
     with pytest.raises(BlobsUnavailableError):
         await scene.ward.end(scene.task, TaskState.COMPLETED)
     await scene.ward.end(scene.task, state)
     seen = await scene.ward.shown(scene.task, scene.task.task_id)
-    link = FilePart(media_type="text/plain", stored=StoredPart(artifact_id=scene.task.task_id))
+    assert (seen.parts, seen.failed) == ((TextPart(text=b"".join(LARGE).decode()),), True)
+
+
+async def test_what_cannot_be_read_is_a_link(scene: Scene) -> None:
+    """A task that was cancelled publishes so what its log has lost."""
+    task = await scene.ward.begin()
+    await scene.ward.artifacts.apply(CONTEXT, task.task_id, made(task, LARGE[0]))
+    scene.blobs.before_get = away
+    await scene.ward.end(task, TaskState.CANCELED)
+    seen = await scene.ward.shown(task, task.task_id)
+    link = FilePart(media_type="text/plain", stored=StoredPart(artifact_id=task.task_id))
     assert (seen.parts, seen.failed) == ((link,), True)
 
 

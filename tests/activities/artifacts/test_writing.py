@@ -307,7 +307,7 @@ async def test_a_stream_of_any_size_takes_little_memory(redis: Redis, tmp_path: 
     """The peak while 60 MB are written is that of a few pieces."""
     views = TaskViews(redis)
     with closing(LocalBlobs(tmp_path)) as blobs:
-        stores = Artifacts(redis, blobs, views)
+        stores = Artifacts(redis, blobs)
         rig = ToolRig(write_much, views=views, artifacts=stores)
         tracemalloc.start()
         result = await rig.run(rig.call("write_much", wait=240))

@@ -18,7 +18,6 @@ from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -308,7 +307,7 @@ class WatchedArtifacts(Artifacts):
 
     def __init__(self, *, is_away: bool = False) -> None:
         redis = database()
-        super().__init__(redis, RedisBlobs(redis), TaskViews(redis))
+        super().__init__(redis, RedisBlobs(redis))
         self.read: list[str] = []
         self._is_away = is_away
 

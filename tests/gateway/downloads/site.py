@@ -30,7 +30,7 @@ class FailingArtifacts(Artifacts):
 
     def __init__(self, views: TaskViews) -> None:
         redis = redis_of(views)
-        super().__init__(redis, RedisBlobs(redis), views, segment=MIB)
+        super().__init__(redis, RedisBlobs(redis), segment=MIB)
         self.failure: Exception | None = None
         self.ends_early = False
         self.pieces = 1

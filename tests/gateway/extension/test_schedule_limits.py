@@ -38,7 +38,7 @@ async def office(
     queue = unique("limited")
     async with connect_redis(redis_url) as redis:
         views, quotas = TaskViews(redis), Quotas(redis)
-        files = make_schedule_files(ArtifactSettings(), redis, RedisBlobs(redis), views)
+        files = make_schedule_files(ArtifactSettings(), redis, RedisBlobs(redis), views.retention)
         webhooks = ScheduleWebhooks(redis, PushConfigs(redis))
         limits = LimitSettings.model_validate(variables)
         scheduled = ScheduledTasks(files, webhooks, quotas, limits)

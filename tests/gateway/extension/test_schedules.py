@@ -115,7 +115,7 @@ async def office(
     async with connect_redis(redis_url) as redis:
         blobs = RedisBlobs(redis)
         views, configs = TaskViews(redis), PushConfigs(redis)
-        files = make_schedule_files(ArtifactSettings(), redis, blobs, views)
+        files = make_schedule_files(ArtifactSettings(), redis, blobs, views.retention)
         webhooks = ScheduleWebhooks(redis, configs)
         quotas = Quotas(redis)
         attachments = Attachments(files, webhooks, quotas)
@@ -135,7 +135,7 @@ async def office(
                 access=AccessControl(scheme),
                 push=push,
                 attachments=attachments,
-                artifacts=make_artifacts(ArtifactSettings(), redis, blobs, views),
+                artifacts=make_artifacts(ArtifactSettings(), redis, blobs, views.retention),
             ) as gateway,
         ):
             yield Office(gateway.http, keys, configs, redis, attachments)

@@ -15,7 +15,7 @@ from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.requests.parts import InputFile
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.stores.artifacts.changes import Announcement, Change, Create, NewPart
+from everloop.stores.artifacts.changes import Change, Create, NewPart
 from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES
 from everloop.stores.artifacts.store import FRESH, Artifacts
 from everloop.stores.blobs.redis import RedisBlobs
@@ -97,7 +97,7 @@ class AwayArtifacts(Artifacts):
         change: Change,
         *,
         operation_id: str = "",
-        announcement: Announcement | None = None,
+        follows: str = "",
     ) -> StoredArtifact:
         if not self.is_back:
             raise BlobsUnavailableError("s3 at secret-key", "away")
@@ -111,7 +111,7 @@ async def test_no_task_starts_while_its_files_cannot_be_kept(client: Client, vie
     """
     redis = redis_of(views)
     limits = RequestLimits(LimitSettings(max_open_tasks=1), Quotas(redis))
-    artifacts = AwayArtifacts(redis, RedisBlobs(redis), views)
+    artifacts = AwayArtifacts(redis, RedisBlobs(redis))
     queue, owner = unique("away"), unique("owner")
     params: dict[str, Any] = {
         "message": {
@@ -208,7 +208,7 @@ async def test_a_file_that_was_stored_long_ago_is_stored_again(
 ) -> None:
     """The task that gets it now has all of its time to live; what is fresh is not written again."""
     written_at = datetime.now(UTC) - age
-    artifacts = Artifacts(redis, RedisBlobs(redis), TaskViews(redis), clock=lambda: written_at)
+    artifacts = Artifacts(redis, RedisBlobs(redis), clock=lambda: written_at)
     file = InputFile("input-1", NewPart("file", b"hi"))
     for task in ("first", "second"):
         await InputFiles(artifacts).store([file], "context", task)

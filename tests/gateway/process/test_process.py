@@ -23,7 +23,6 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.s3 import S3Blobs
-from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.harness import PromptModel, unique
 from tests.gateway.process.gateways import outcomes, running_process, started
@@ -241,7 +240,7 @@ async def test_a_gateway_process_sends_clients_to_the_store(tmp_path: Path, temp
             }
             async with running_process(tmp_path / "log", variables) as (_, url), httpx.AsyncClient() as http:
                 with closing(S3Blobs(bucket, endpoint=endpoint, presigned=60)) as blobs:
-                    artifacts = Artifacts(redis, blobs, TaskViews(redis))
+                    artifacts = Artifacts(redis, blobs)
                     part = NewPart("text", content, filename="a \u202e.md")
                     create = Create("task", (part,), complete=True)
                     await artifacts.apply(context_key(ANONYMOUS, "c"), "a", create)

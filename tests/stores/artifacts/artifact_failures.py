@@ -57,9 +57,7 @@ def with_blobs(rig: ArtifactRig, blobs: FailingBlobs) -> ArtifactRig:
 
 
 async def apply(rig: ArtifactRig, change: Change, operation_id: str = "") -> StoredArtifact:
-    return await rig.artifacts.apply(
-        rig.context_id, "a", change, operation_id=operation_id, announcement=rig.announcement()
-    )
+    return await rig.artifacts.apply(rig.context_id, "a", change, operation_id=operation_id)
 
 
 async def begin(rig: ArtifactRig) -> None:

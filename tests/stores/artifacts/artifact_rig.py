@@ -1,6 +1,5 @@
 """Artifact stores of each kind for tests, small enough that content moves to blobs soon."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -11,18 +10,14 @@ from redis.asyncio import Redis
 
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.redis import cipher_of
-from everloop.stores.artifacts.changes import Announcement
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord, unseal_record
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.log.interface import START
 from everloop.stores.log.store import TaskViews
-from everloop.workflows.contract.artifacts import StoredArtifact
-from everloop.workflows.contract.events import TaskEvent, Warned
 from tests.stores.blobs.blob_rig import BlobRig, open_rig
 
 INLINE, SEGMENT = 100, 400
 TTL = timedelta(days=30)
-TASK, RUN = "task", "run"
+TASK = "task"
 BLOB_STORES = {"redis+local": "local", "redis+redis": "redis", "redis+s3": "s3"}
 ENCRYPTED = "encrypted"
 """Redis, by a client that encrypts, and blobs in a directory."""
@@ -76,17 +71,9 @@ class ArtifactRig:
         kept = str(await self.redis.get(address.record_key))
         return unseal_record(kept, address.record_key, cipher_of(self.redis))
 
-    def announcement(self) -> Announcement:
-        """Tell of each change which versions it leads from and to."""
-
-        def events_of(before: StoredArtifact | None, after: StoredArtifact) -> Sequence[TaskEvent]:
-            return [Warned(text=f"{before.version if before else 0} → {after.version}")]
-
-        return Announcement(self.task_id, RUN, events_of)
-
-    async def published(self) -> list[str]:
-        events = await self.views.read({self.task_id: START}, wait=0)
-        return [entry.event.text for entry in events if isinstance(entry.event, Warned)]
+    async def version(self) -> int:
+        """Return how many changes were made to `a`."""
+        return (await self.record("a")).artifact.version
 
 
 def open_artifacts(kind: str, request: pytest.FixtureRequest) -> ArtifactRig:
@@ -104,7 +91,7 @@ def redis_artifacts(
     """Return a store in Redis; `blobs` stands in front of the rig's."""
     clock, views = clock or Clock(), TaskViews(redis)
     artifacts = Artifacts(
-        redis, blobs or rig.blobs, views, ttl=TTL, inline_limit=INLINE, segment=SEGMENT, clock=clock
+        redis, blobs or rig.blobs, ttl=TTL, inline_limit=INLINE, segment=SEGMENT, clock=clock
     )
     return ArtifactRig(artifacts, views, clock, redis, rig)
 

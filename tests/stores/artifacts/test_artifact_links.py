@@ -14,7 +14,6 @@ from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.artifacts.writer import SEGMENT_BYTES
 from everloop.stores.blobs.s3 import S3Blobs
-from everloop.stores.log.store import TaskViews
 from tests.stores.artifacts.artifact_rig import read
 from tests.support.servers.buckets import new_bucket
 
@@ -27,7 +26,7 @@ async def test_whole_part_is_one_object(redis: Redis, s3_endpoint: str) -> None:
     """The link of a complete part serves all of it on the terms asked for; deletion removes all objects."""
     bucket, context_id = new_bucket(s3_endpoint), f"owner:{uuid4()}"
     with closing(S3Blobs(bucket, endpoint=s3_endpoint, presigned=SECONDS)) as s3_blobs:
-        linked = Artifacts(redis, s3_blobs, TaskViews(redis))  # with segments of the real size
+        linked = Artifacts(redis, s3_blobs)  # with segments of the real size
         part = NewPart("file", LARGE[:7], "video/mp4", "a film.mp4")
         await linked.apply(context_id, "a", Create("task", (part, NewPart("file", b"x" * 200_000))))
         for start in range(7, len(LARGE), 3 << 20):

@@ -1,7 +1,7 @@
 """What every artifact store promises, wherever its blobs are."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from uuid import uuid4
 
@@ -12,7 +12,6 @@ from redis.asyncio import Redis
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, LinkTerms
 from everloop.stores.artifacts.changes import (
     AddParts,
-    Announcement,
     Append,
     Change,
     Complete,
@@ -36,9 +35,7 @@ from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.lifetimes import RetentionSettings
-from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from everloop.workflows.contract.events import TaskEvent
 from tests.stores.artifacts.artifact_rig import (
     EVERYWHERE,
     INLINE,
@@ -120,37 +117,19 @@ REFUSED: list[tuple[Change, type[ArtifactError]]] = [
 
 
 async def test_refused_change_changes_nothing(artifact_rig: ArtifactRig) -> None:
-    """What does not fit is refused by its name, and artifact, content and events stay as they are."""
-    rig, announcement = artifact_rig, artifact_rig.announcement()
+    """What does not fit is refused by its name, and artifact and content stay as they are."""
+    rig = artifact_rig
     rows = NewPart("rows", b'{"n":0}\n', row_schema=WHOLE_NUMBERS)
     before = await create(rig, text(b"0" * 150), NewPart("data", b"1"), rows)
     for change, error in REFUSED:
         with pytest.raises(error):
-            await rig.artifacts.apply(rig.context_id, "a", change, announcement=announcement)
+            await rig.artifacts.apply(rig.context_id, "a", change)
     assert await rig.artifacts.get_artifact(rig.context_id, "a") == before
     contents = [await rig.content("a", index) for index in range(3)]
     assert contents == [b"0" * 150, b"1", b'{"n":0}\n']
-    assert await rig.published() == []
     await apply(rig, Complete())
     with pytest.raises(ArtifactClosedError, match="complete"):
         await apply(rig, Append(b"x"))
-
-
-async def test_events_belong_to_the_change(artifact_rig: ArtifactRig) -> None:
-    """A change is published once it is made; if its events cannot be made, nothing has changed."""
-
-    def fail(_before: StoredArtifact | None, _after: StoredArtifact) -> Sequence[TaskEvent]:
-        raise LookupError
-
-    rig = artifact_rig
-    before = await create(rig, text())
-    await rig.artifacts.apply(rig.context_id, "a", Append(b"x"), announcement=rig.announcement())
-    announcement = Announcement(rig.task_id, "run", fail)
-    with pytest.raises(LookupError):
-        await rig.artifacts.apply(rig.context_id, "a", Append(b"y" * 500), announcement=announcement)
-    assert await rig.published() == ["1 → 2"]
-    assert await rig.content("a") == b"textx"
-    assert (await rig.artifacts.get_artifact(rig.context_id, "a")).version == before.version + 1
 
 
 async def test_list_is_of_a_context_or_a_task(artifact_rig: ArtifactRig) -> None:
@@ -225,19 +204,14 @@ async def test_contexts_are_apart(artifact_rig: ArtifactRig) -> None:
 
 
 async def test_two_writers_at_once_both_land(artifact_rig: ArtifactRig) -> None:
-    """Changes at the same time are made one after the other: each is there, whole, and published once."""
-    rig, announcement = artifact_rig, artifact_rig.announcement()
+    """Changes at the same time are made one after the other: each is there, whole."""
+    rig = artifact_rig
     await create(rig, text(b""))
     pieces = [bytes([letter]) * 90 for letter in b"abcdefghij"]
-    await asyncio.gather(
-        *(
-            rig.artifacts.apply(rig.context_id, "a", Append(piece), announcement=announcement)
-            for piece in pieces
-        )
-    )
+    await asyncio.gather(*(apply(rig, Append(piece)) for piece in pieces))
     content = await rig.content("a")
     assert sorted(content[at : at + 90] for at in range(0, len(content), 90)) == pieces
-    assert await rig.published() == [f"{version} → {version + 1}" for version in range(1, 11)]
+    assert await rig.version() == 1 + len(pieces)
 
 
 async def test_repeated_operation_at_once_lands_once(artifact_rig: ArtifactRig) -> None:
@@ -350,7 +324,7 @@ async def test_settings_reach_the_store(redis: Redis, inline: int, days: int) ->
         RetentionSettings(artifact_ttl_days=days),
     )
     assert (settings == ArtifactSettings()) is (days == 30)
-    artifacts = make_artifacts(settings, redis, RedisBlobs(redis), TaskViews(redis, retention))
+    artifacts = make_artifacts(settings, redis, RedisBlobs(redis), retention)
     context_id = f"owner:{uuid4()}"
     parts = (NewPart("file", bytes(inline)), NewPart("file", bytes(inline + 1)))
     await artifacts.apply(context_id, "a", Create("task", parts))

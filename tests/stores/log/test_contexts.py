@@ -171,7 +171,7 @@ async def test_contexts_go_a_time_after_their_last_task(own_redis: Redis) -> Non
 async def test_a_context_is_known_as_long_as_its_artifacts(own_redis: Redis) -> None:
     """Also where a later task has none, and where a message was answered at once."""
     views, owner = TaskViews(own_redis), new_id()
-    artifacts = Artifacts(own_redis, RedisBlobs(own_redis), views)
+    artifacts = Artifacts(own_redis, RedisBlobs(own_redis))
     written, bare = (submitted(owner=owner, context_id=name) for name in ("written", "bare"))
     later = submitted(owner=owner, context_id="written")
     for view in (written, bare, later):

@@ -18,6 +18,13 @@ from tests.stores.examples import (
     view_of,
 )
 
+
+def extension(base: str) -> ArtifactChunk:
+    return chunk("b", position=1, mode="extend").model_copy(update={"base": base})
+
+
+STORED = chunk("a").model_copy(update={"version": "7"})
+ALL = chunk("b", position=1, mode="extend", last=True).model_copy(update={"content": (TextPart(text="xb"),)})
 A, WHOLE, BROKEN = chunk("a"), chunk("a", last=True), chunk("a", failed=True)
 # What it comes to, how many pass, and the chunks.
 DRAFTS: dict[str, tuple[str | None, int, list[ArtifactChunk]]] = {
@@ -47,6 +54,10 @@ DRAFTS: dict[str, tuple[str | None, int, list[ArtifactChunk]]] = {
         [A, chunk("b", attempt=2, mode="extend"), chunk("x", index=1)],
     ),
     "an extension needs something to extend": (None, 0, [chunk("a", mode="extend")]),
+    "the version that an extension names is extended": ("ab", 2, [STORED, extension("7")]),
+    "no other version is extended": ("a", 1, [STORED, extension("6")]),
+    "an artifact without a version is not extended as one": ("a", 1, [A, extension("7")]),
+    "content replaces what stands there": ("xb", 2, [A, ALL]),
     "what is complete is not extended": ("a", 1, [WHOLE, chunk("b", position=1, mode="extend")]),
     "a later attempt replaces what is complete": ("b", 2, [WHOLE, chunk("b", attempt=2, mode="replace")]),
     "an earlier attempt replaces nothing": ("a", 1, [chunk("a", attempt=2), chunk("b", mode="replace")]),

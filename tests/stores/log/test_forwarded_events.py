@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 from pydantic import JsonValue
@@ -19,9 +18,7 @@ from everloop.workflows.contract.events import (
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.parts import MAX_DEPTH
 from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.artifacts.artifact_rig import ArtifactRig
 from tests.stores.examples import asked, chunk, data, said, status, stream_of, submitted, told
-from tests.stores.published.artifact_harness import create, text
 
 CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments="{}")
 
@@ -96,16 +93,6 @@ async def test_nothing_follows_the_end_of_the_task(task_views: TaskViews, state:
     unknown = submitted().task_id
     await task_views.publish(child_task_id(unknown, "call"), "run-c", [CALLED])
     assert await stream_of(task_views, unknown) == []
-
-
-async def test_artifacts_of_sub_agents_are_forwarded(artifact_rig: ArtifactRig) -> None:
-    """They come into the stream by another way: together with what the artifact store keeps."""
-    task_id = (await working(artifact_rig.views)).task_id
-    rig = replace(artifact_rig, task_id=child_task_id(task_id, "call"))
-
-    await rig.artifacts.apply(rig.context_id, "a", create(text("x")), announcement=rig.announcement())
-
-    assert await heard(rig.views, task_id) == [as_told(Warned(text="0 → 1"))]
 
 
 def test_a_status_comes_without_what_the_agents_told_each_other() -> None:

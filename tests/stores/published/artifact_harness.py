@@ -28,8 +28,12 @@ class Harness:
         self.reply += 2
         return self.retry()
 
+    def beside(self) -> ArtifactPublisher:
+        """Return the writer of another call of the same reply."""
+        return ArtifactPublisher(self.artifacts, self.task, self.reply + 1, self.views)
+
     def retry(self) -> ArtifactPublisher:
-        self.writer = ArtifactPublisher(self.artifacts, self.task, self.reply + 1, self.views)
+        self.writer = self.beside()
         return self.writer
 
     async def apply(
@@ -51,7 +55,7 @@ class Harness:
     async def shown(self, artifact_id: str = ID) -> tuple[Part, ...]:
         found = await self.views.artifact(self.task.task_id, artifact_id)
         assert found
-        return found.artifact.parts
+        return found.parts
 
     async def is_stored(self) -> bool:
         return bool(await self.artifacts.list_artifacts(self.context))
@@ -62,9 +66,9 @@ class Harness:
         expected = await render_artifact(self.artifacts, stored)
         found = await self.views.artifact(self.task.task_id, ID)
         assert found
-        assert with_lists_joined(found.artifact.parts) == with_lists_joined(expected.parts)
-        assert (found.artifact.complete, found.artifact.failed) == (expected.complete, expected.failed)
-        assert found.artifact.name == expected.name
+        assert with_lists_joined(found.parts) == with_lists_joined(expected.parts)
+        assert (found.complete, found.failed) == (expected.complete, expected.failed)
+        assert found.name == expected.name
 
 
 def text(content: str, media_type: str = "") -> NewPart:

@@ -49,7 +49,7 @@ async def test_a_view_that_knows_nothing_of_an_artifact_gets_all_of_it(harness: 
 async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(harness: Harness) -> None:
     """Each looks again where another one came first; subscribers see every piece once."""
     await harness.apply(create(text("")))
-    writers = [harness.next_call() for _ in range(5)]
+    writers = [harness.beside() for _ in range(5)]
 
     async def write(name: str, writer: ArtifactPublisher) -> None:
         for number in range(10):
@@ -102,7 +102,7 @@ async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
         await harness.views.restore(view.model_copy(update={"run_id": "run", "artifacts": (artifact,)}))
     await harness.apply(Append(b"b"))
     found = await harness.views.artifact(view.task_id, ID)
-    assert (found and found.artifact.parts) == ((TextPart(text="a"),) if is_restored else None)
+    assert (found and found.parts) == ((TextPart(text="a"),) if is_restored else None)
 
     await harness.apply(last)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from redis.asyncio import Redis
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.changes import AddParts, Append, Complete, Replace
 from everloop.stores.artifacts.errors import ArtifactError
+from everloop.stores.artifacts.publisher import drafted_version, version_of
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
 from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.events import MAX_WHOLE_BYTES
@@ -57,8 +59,8 @@ async def follow(harness: Harness, steps: Sequence[Step]) -> None:
                     await harness.assert_shown_as_stored()
 
 
-async def test_what_one_writer_appends_is_one_draft(harness: Harness) -> None:
-    """Position of the result, attempt by version, index by index; only a replacement begins a new attempt."""
+async def test_each_change_is_published_as_its_version(harness: Harness) -> None:
+    """It extends the one before; a replacement, and the end of a small artifact, are published as a whole."""
     await harness.apply(
         create(text("a")), Append(b"b"), Append(b"c"), Replace(0, text("x")), Append(b"y"), Complete()
     )
@@ -68,11 +70,11 @@ async def test_what_one_writer_appends_is_one_draft(harness: Harness) -> None:
     ]
     assert published == [
         ("replace", 2, 1, 0, TextPart(text="a"), False),
-        ("extend", 2, 1, 1, TextPart(text="b"), False),
-        ("extend", 2, 1, 2, TextPart(text="c"), False),
+        ("extend", 2, 2, 0, TextPart(text="b"), False),
+        ("extend", 2, 3, 0, TextPart(text="c"), False),
         ("replace", 2, 4, 0, TextPart(text="x"), False),
-        ("extend", 2, 4, 1, TextPart(text="y"), False),
-        ("extend", 2, 4, 2, TextPart(text=""), True),
+        ("extend", 2, 5, 0, TextPart(text="y"), False),
+        ("replace", 2, 6, 0, TextPart(text="xy"), True),
     ]
 
 
@@ -100,14 +102,43 @@ async def test_text_that_outgrows_the_view_becomes_a_link_once(harness: Harness)
 
 
 @pytest.mark.parametrize("complete", [False, True])
-async def test_what_the_model_has_shown_is_not_told_again(harness: Harness, *, complete: bool) -> None:
-    """Only an empty extension follows, which fences late chunks of the draft."""
+@pytest.mark.parametrize("appends", [False, True])
+async def test_what_the_model_has_published_is_not_published_again(
+    harness: Harness, *, complete: bool, appends: bool
+) -> None:
+    """Only an empty extension follows, which fences late chunks of the draft, or the end with all of it."""
+    base, base_version = None, ""
+    if appends:
+        await harness.apply(create(text("a")))
+        base = await harness.artifacts.get_artifact(harness.context, ID)
+        base_version = version_of(base)
+        harness.next_call()
+    before = len(await harness.published())
+    first = chunk("a", artifact_id=ID, position=harness.reply, mode="extend" if appends else "draft")
+    last = chunk("b", artifact_id=ID, position=harness.reply, index=1, mode=first.mode)
+    version = drafted_version("{}", base)
     await harness.draft(
-        chunk("a", artifact_id=ID, position=1), chunk("b", artifact_id=ID, position=1, index=1)
+        first.model_copy(update={"base": base_version}), last.model_copy(update={"version": version})
     )
-    await harness.apply(create(text("ab"), complete=complete))
-    await harness.draft(chunk("x", artifact_id=ID, position=1, index=2))
+    harness.writer = replace(harness.writer, arguments="{}")
+    await harness.apply(
+        Append(b"ab", last_chunk=complete) if appends else create(text("ab"), complete=complete)
+    )
+    await harness.draft(chunk("x", artifact_id=ID, position=harness.reply, index=2))
 
-    published = [(c.mode, c.position, c.index, c.part, c.last_chunk) for c in await harness.published()]
-    assert published[2:] == [("extend", 2, 0, TextPart(text=""), complete)]
+    published = [(c.mode, c.index, c.part, c.last_chunk) for c in await harness.published()]
+    whole = TextPart(text="aab" if appends else "ab")
+    confirmed = ("replace", 0, whole, True) if complete else ("extend", 0, TextPart(text=""), False)
+    assert published[before + 2 :] == [confirmed]
     await harness.assert_shown_as_stored()
+
+
+async def test_a_draft_of_anything_else_is_replaced(harness: Harness) -> None:
+    """Plugins may have changed the arguments, or the model call has not come to its end."""
+    for version in ("", drafted_version("other", None)):
+        harness.next_call()
+        draft = chunk("ab", artifact_id=ID, position=harness.reply)
+        await harness.draft(draft.model_copy(update={"version": version}))
+        harness.writer = replace(harness.writer, arguments="{}")
+        await harness.apply(create(text("ac")))
+        await harness.assert_shown_as_stored()

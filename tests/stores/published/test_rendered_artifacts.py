@@ -141,7 +141,7 @@ async def test_content_that_is_lost_is_a_link(redis: Redis) -> None:
             async for piece in super().read_part(context_id, artifact_id, index, start=start, end=end):
                 yield piece
 
-    artifacts = Damaged(redis, RedisBlobs(redis), TaskViews(redis))
+    artifacts = Damaged(redis, RedisBlobs(redis))
     stored = await artifacts.apply("c", ID, Create("task", (text("a"), text("b")), complete=True))
 
     assert (await render_artifact(artifacts, stored)).parts == (link(1, "text/plain"), TextPart(text="b"))

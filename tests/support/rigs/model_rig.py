@@ -185,8 +185,7 @@ class ModelRig:
 
     async def artifact(self, artifact_id: str = "doc") -> Artifact | None:
         """Return an artifact as a client sees it."""
-        found = await self.views.artifact(self.task.task_id, artifact_id)
-        return found.artifact if found else None
+        return await self.views.artifact(self.task.task_id, artifact_id)
 
     async def text(self, artifact_id: str = "doc") -> str | None:
         """Return the text of an artifact."""

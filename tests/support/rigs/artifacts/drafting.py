@@ -14,7 +14,7 @@ from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.log.interface import START
 from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk
-from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall, text_of
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, text_of
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import Artifact, TaskRef
 from tests.support.rigs.model_rig import new_view
@@ -47,23 +47,15 @@ class Reader:
         await database().flushdb()
         await self.views.create(new_view(TASK))
         if stored is not None:
-            await self.store("doc", stored)
-            part = TextPart(text=stored)
-            chunk = ArtifactChunk(
-                artifact_id="doc", mode="replace", position=2, attempt=1, index=0, part=part, name="Doc"
-            )
-            await self.views.publish(TASK.task_id, TASK.run_id, [chunk])
-
-    async def store(self, artifact_id: str, content: str) -> None:
-        part = NewPart("text", content.encode())
-        await self.artifacts.apply(CONTEXT, artifact_id, Create("t", (part,), name="Doc"))
+            writer = ArtifactPublisher(self.artifacts, TASK, 2, self.views)
+            part = NewPart("text", stored.encode())
+            await writer.apply(CONTEXT, "doc", Create("t", (part,), name="Doc"))
 
     def attempt(self, number: int = 1) -> "Attempt":
         return Attempt(self, number)
 
     async def shown(self, artifact_id: str = "doc") -> Artifact | None:
-        found = await self.views.artifact(TASK.task_id, artifact_id)
-        return found.artifact if found else None
+        return await self.views.artifact(TASK.task_id, artifact_id)
 
     async def text(self, artifact_id: str = "doc") -> str | None:
         artifact = await self.shown(artifact_id)

@@ -34,7 +34,7 @@ class RecordingArtifacts(Artifacts):
     def __init__(self) -> None:
         redis = database()
         self.views = TaskViews(redis)
-        super().__init__(redis, RedisBlobs(redis), self.views, segment=MIB)
+        super().__init__(redis, RedisBlobs(redis), segment=MIB)
         self.changes: list[Change] = []
         self.fails_before: Callable[[int], Exception | None] = lambda _: None
         self.fails_after: Callable[[int], Exception | None] = lambda _: None
@@ -68,7 +68,7 @@ async def shown(rig: ToolRig, artifact_id: str) -> tuple[Part, ...]:
     """Return what subscribers see of an artifact."""
     found = await rig.views.artifact(rig.task_id, artifact_id)
     assert found
-    return found.artifact.parts
+    return found.parts
 
 
 async def run_tool(act: Act, artifacts: RecordingArtifacts | None = None) -> tuple[ToolRig, ToolMessage]:

@@ -7,8 +7,7 @@ from pydantic import JsonValue
 from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import artifacts
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.workflows.contract.events import ArtifactChunk
-from everloop.workflows.contract.messages import TextPart
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from tests.support.rigs.model_rig import ModelRig, is_chunk
 from tests.support.servers.scripted_openai import CallFragment, Step
 
@@ -35,10 +34,6 @@ def fragments(text: str, *stops: Step, append: bool = False) -> list[Step]:
 async def begin_doc(rig: ModelRig) -> None:
     """Let an earlier iteration have begun an artifact, which is stored and shown."""
     part = NewPart("text", BASE.encode())
-    await rig.artifacts.apply(rig.context, "doc", Create(rig.task.task_id, (part,), "Doc"))
-    part_shown = TextPart(text=BASE)
-    chunk = ArtifactChunk(
-        artifact_id="doc", name="Doc", mode="replace", position=0, attempt=1, index=0, part=part_shown
-    )
-    await rig.views.publish(*rig.place, [chunk])
+    writer = ArtifactPublisher(rig.artifacts, rig.task, 0, rig.views)
+    await writer.apply(rig.context, "doc", Create(rig.task.task_id, (part,), "Doc"))
     await rig.until(is_chunk)
