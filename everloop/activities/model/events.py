@@ -1,6 +1,5 @@
 """What a model call publishes: what the model writes while it writes, and what stands around that."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Self
@@ -9,6 +8,7 @@ import structlog
 from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
+from everloop.activities.batcher import Batcher
 from everloop.activities.model.artifacts import ArtifactStreams
 from everloop.activities.model.drafts import ResponseDraft, attempt_number
 from everloop.activities.model.reply import ArgumentsDelta, VisibleDelta, coalesce, text_of_deltas
@@ -165,56 +165,28 @@ class DeltaPublisher:
         self._artifacts = artifacts
         self._iteration = iteration
         self._pending: list[VisibleDelta] = []
-        self._added = asyncio.Event()
-        self._publishing = asyncio.Lock()
-        self._stopped = False
         self._failures = 0
-        self._due = 0.0
+        self._batcher = Batcher(self._flush)
 
     async def __aenter__(self) -> Self:
-        self._flusher = asyncio.create_task(self._flush_until_stopped())
+        await self._batcher.__aenter__()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._stop_flusher()
-        await asyncio.gather(self._flusher, return_exceptions=True)
+        await self._batcher.__aexit__(kind, error, trace)
 
     def add(self, deltas: Iterable[VisibleDelta]) -> None:
         """Take deltas; they go out when it is their time."""
         self._pending.extend(deltas)
         if self._pending:
-            self._added.set()
+            self._batcher.add()
 
     async def stop(self) -> list[VisibleDelta]:
         """Publish no more; return the deltas that have not gone out. A publish that runs may end first."""
-        async with self._publishing:
-            if self._flusher.done():
-                self._flusher.result()  # it ends by itself only when something unforeseen was raised
-            self._stop_flusher()
+        await self._batcher.stop()
         return self._take()
 
-    def _stop_flusher(self) -> None:
-        """Make the next wait of the flusher its last one; cancelling only shortens that wait.
-
-        Redis' client sends through `asyncio.wait_for`, which in Python 3.11 may lose a cancellation.
-        """
-        self._stopped = True
-        self._added.set()
-        self._flusher.cancel()
-
-    async def _flush_until_stopped(self) -> None:
-        clock = asyncio.get_running_loop().time
-        while not self._stopped:
-            await self._added.wait()
-            await asyncio.sleep(self._due - clock())
-            self._added.clear()
-            self._due = clock() + INTERVAL
-            async with self._publishing:
-                await self._flush()
-            if self._failures:
-                self._due = clock() + PAUSES[min(self._failures, len(PAUSES)) - 1]
-
-    async def _flush(self) -> None:
+    async def _flush(self) -> float:
         deltas = self._take()
         try:
             events = [event for delta in deltas if (event := self._event(delta))]
@@ -222,8 +194,9 @@ class DeltaPublisher:
                 await self._publish(events)
         except (RedisError, OSError) as error:
             self._keep(deltas, error)
-        else:
-            self._failures = 0
+            return PAUSES[min(self._failures, len(PAUSES)) - 1]
+        self._failures = 0
+        return INTERVAL
 
     def _take(self) -> list[VisibleDelta]:
         taken, self._pending = coalesce(self._pending), []

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Self, TypeVar
 
+from everloop.activities.batcher import LAST_WORD, Batcher
 from everloop.activities.retries import retry_artifacts, suppress_store_errors
 from everloop.agents.tool_context import FileWriter
 from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
@@ -92,9 +93,6 @@ HIDDEN_INTERVAL = 1.0
 _BATCH_ROWS = 1000
 """Rows that go out together at most: the store checks each one."""
 
-_LAST_WORD = 3.0
-"""Seconds that a writer which was stopped has to say that the artifact stays unfinished."""
-
 
 async def anybody() -> None:
     """Let it do everything."""
@@ -152,7 +150,7 @@ class PieceWriter:
             return
         self.written.pop(self.artifact_id, None)
         with suppress_store_errors("artifact not marked as failed"):
-            async with asyncio.timeout(_LAST_WORD):
+            async with asyncio.timeout(LAST_WORD):
                 await self._apply(Fail(), "")
 
     async def _apply(self, change: Change, operation_id: str) -> StoredArtifact:
@@ -178,21 +176,22 @@ class Batches(FileWriter):
         self._pending = bytearray()
         self._rows = 0
         self._sent = 0
-        self._sending = asyncio.Lock()
-        self._added = asyncio.Event()
-        self._stopped = self._finished = False
-        self._due = math.inf if is_whole else _now()
+        self._finished = False
+        self._batcher = Batcher(self._send, math.inf if is_whole else 0.0)
 
     async def __aenter__(self) -> Self:
-        self._flusher = asyncio.create_task(self._flush_late())
+        await self._batcher.__aenter__()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is None:
-                await self._finish()
+                await self._batcher.stop()
+                content, rows = self._take()
+                self.artifact = await self._writer.put(content, rows=rows, is_last=True)
+                self._finished = True
         finally:
-            await self._stop_flusher()
+            await self._batcher.__aexit__(kind, error, trace)
             if not self._finished:
                 await self._writer.fail()
 
@@ -204,65 +203,31 @@ class Batches(FileWriter):
 
     async def add(self, piece: bytes, *, rows: int = 0) -> None:
         """Take a piece of at most 1 MiB; what goes wrong when it goes out later is raised by the next one."""
-        self._raise_failure()
+        self._batcher.check()
         if self._pending and len(self._pending) + len(piece) > self._room:
-            await self._send()
+            await self._batcher.send()
         self._pending += piece
         self._rows += rows
         is_full = len(self._pending) >= self._room or self._rows >= _BATCH_ROWS
-        if is_full or self._due <= _now():
-            await self._send()
+        if is_full or self._batcher.is_due:
+            await self._batcher.send()
         else:
-            self._added.set()
-
-    async def _finish(self) -> None:
-        async with self._sending:
-            self._raise_failure()
-            content, rows = self._take()
-            self.artifact = await self._writer.put(content, rows=rows, is_last=True)
-            self._finished = True
-
-    async def _flush_late(self) -> None:
-        """Send what was added and waits, when it is time."""
-        while not self._stopped:
-            await self._added.wait()
-            await asyncio.sleep(self._due - _now())
-            self._added.clear()
-            await self._send()
-
-    async def _stop_flusher(self) -> None:
-        """Redis' client sends through `asyncio.wait_for`, which in Python 3.11 may lose a cancellation."""
-        self._stopped = True
-        end = _now() + _LAST_WORD
-        while not self._flusher.done() and _now() < end:
-            self._flusher.cancel()
-            await asyncio.wait({self._flusher}, timeout=_LAST_WORD / 10)
-        if self._flusher.done() and not self._flusher.cancelled():
-            self._flusher.exception()  # it has been reported
+            self._batcher.add()
 
     @property
     def _room(self) -> int:
         """How many bytes go out together; a whole segment needs no detour through Redis."""
         return PIECE_BYTES if self._sent <= RENDERED_BYTES else SEGMENT_BYTES
 
-    async def _send(self) -> None:
-        async with self._sending:
-            if self._pending:
-                content, rows = self._take()
-                self._sent += len(content)
-                self._due = _now() + (INTERVAL if self._sent <= RENDERED_BYTES else HIDDEN_INTERVAL)
-                await self._writer.put(content, rows=rows)
+    async def _send(self) -> float:
+        if self._pending:
+            content, rows = self._take()
+            self._sent += len(content)
+            await self._writer.put(content, rows=rows)
+        return INTERVAL if self._sent <= RENDERED_BYTES else HIDDEN_INTERVAL
 
     def _take(self) -> tuple[bytes, int]:
         taken = bytes(self._pending), self._rows
         self._pending.clear()
         self._rows = 0
         return taken
-
-    def _raise_failure(self) -> None:
-        if self._flusher.done():
-            self._flusher.result()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
