@@ -79,6 +79,33 @@ async def test_a_writer_notices_that_somebody_else_took_over(harness: Harness) -
     assert stored.status is ArtifactStatus.BUILDING
 
 
+@pytest.mark.parametrize("is_same", [True, False])
+async def test_a_change_that_was_not_published_is_made_up_for(harness: Harness, *, is_same: bool) -> None:
+    """Its writer died: what is appended next, by the same writer or another one, publishes the whole."""
+    await harness.apply(create(text("a")))
+    await harness.artifacts.apply(harness.context, ID, Append(b"b"))
+    if not is_same:
+        harness.next_call()
+
+    await harness.apply(Append(b"c"))
+
+    await harness.assert_shown_as_stored()
+    await harness.apply(Append(b"d"))
+    assert [c.part for c in await harness.published()] == [TextPart(text=t) for t in ("a", "abc", "d")]
+
+
+async def test_an_artifact_that_was_deleted_begins_again(harness: Harness) -> None:
+    """Its versions are counted from 1 again; what was published of the old ones does not count."""
+    await harness.apply(create(text("a")), Append(b"b"))
+    await harness.artifacts.delete_artifact(harness.context, ID)
+    await harness.apply(create(text("c")), Append(b"d"))
+    await harness.assert_shown_as_stored()
+    for content in ("e", "f"):
+        await harness.artifacts.delete_artifact(harness.context, ID)
+        await harness.apply(create(text(content), complete=True))
+        await harness.assert_shown_as_stored()
+
+
 CLOSING = [
     Complete(),
     Fail(),
