@@ -1,7 +1,7 @@
 """Server-sent events (WHATWG HTML §9.2.6) of providers, and the JSON in them.
 
 The SDK's own stream fails at an empty event and at bytes that are not UTF-8, and drops a last event without
-a blank line, the field `error`, and JSON in place of events. Its typed chunks cost too much (ADR 45).
+a blank line, the field `error`, and JSON in place of events. Its typed chunks cost too much (ADR 46).
 """
 
 import json
