@@ -1,4 +1,4 @@
-"""What a schedule starts, as Temporal and as its user write it."""
+"""The definition of a schedule, as Temporal stores it and as users write it."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ from everloop.workflows.contract.tasks import AgentSpec, Identity, TaskInput, Ta
 
 
 class QueueSettings(Settings):
-    """Where scheduled tasks wait, as gateways have it."""
+    """The task queue of scheduled tasks, set as for gateways."""
 
     task_queue: str = Field(default=names.DEFAULT_TASK_QUEUE, min_length=1)
     split_queues: bool = False
@@ -40,39 +40,39 @@ OVERLAPS = {
     "terminate-other": ScheduleOverlapPolicy.TERMINATE_OTHER,
     "allow-all": ScheduleOverlapPolicy.ALLOW_ALL,
 }
-"""What becomes of a task that is due while the one before it still runs."""
+"""The overlap policy: what happens to a task that is due while the one before it still runs."""
 
 CATCH_UP = timedelta(days=1)
-"""Up to how long afterwards a task is started that was due while Temporal was down."""
+"""Time after an outage of Temporal in which tasks that were due during it are still started."""
 
 MAX_MESSAGE_BYTES = 100_000
-"""Of the message without its files: Temporal keeps it with the schedule, and copies it into each task."""
+"""Limit of the message without its files: Temporal stores a copy in the schedule and in each task."""
 
 MAX_ID_LENGTH = 64
-"""Of the id of a schedule: the ids of its tasks are longer by the agent, the owner and their time."""
+"""Limit of a schedule's id. The ids of its tasks add the agent, the owner and the time."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 MAX_SUMMARY_BYTES = 200
-"""Of the line that the Temporal UI shows for a task; Temporal refuses 400 and more."""
+"""Limit of the line that the Temporal UI shows for a task. Temporal refuses 400 bytes and more."""
 
 _MARK = "\x1f"
 
 
 def problem_of_id(text: str) -> str:
-    """Return why a schedule cannot be called that, empty if it can."""
+    """Return why a text is not a valid schedule name, or an empty string if it is valid."""
     if len(text) <= MAX_ID_LENGTH and _ID.fullmatch(text):
         return ""
     return f"expected at most {MAX_ID_LENGTH} letters, digits, '.', '-' and '_', the first a letter or digit"
 
 
 def schedule_id(owner: str, name: str) -> str:
-    """Return what Temporal calls the schedule that its owner calls so: owners may use the same names."""
+    """Return Temporal's id of a schedule: it contains the owner, so that owners may use the same names."""
     return _prefix(owner) + name
 
 
 def schedule_name(owner: str, id_: str) -> str:
-    """Return what its owner calls a schedule; it undoes `schedule_id`."""
+    """Return the owner's name of a schedule. The inverse of `schedule_id`."""
     return id_.removeprefix(_prefix(owner))
 
 
@@ -82,13 +82,14 @@ def _prefix(owner: str) -> str:
 
 @dataclass(frozen=True)
 class ScheduleDefinition:
-    """A message that an agent gets again and again, each time as a new task.
+    """A message that is sent to an agent repeatedly, each time as a new task.
 
-    `owner` is whose tasks these are (default: of callers who did not authenticate), `identity` who made the
-    schedule. `context_id` empty: each task has a context of its own. `name` empty: one is made of what the
-    schedule does, so that the same schedule is not made twice. `priority` is the agent's, `splits_queues`
-    what gateways are set to. `metadata` is the message's. `keeps`: there are files or a webhook for its tasks
-    (`everloop/stores/artifacts/schedule_files.py`, `everloop/stores/push/schedule_webhooks.py`).
+    `owner` is the owner of the tasks (default: that of callers without authentication), `identity` the
+    creator of the schedule. An empty `context_id` gives each task a context of its own. An empty `name` is
+    derived from the definition, so that the same schedule is not created twice. `priority` is the agent's,
+    `splits_queues` the setting of the gateways. `metadata` is that of the message. `keeps`: files or a
+    webhook are stored for the tasks (`everloop/stores/artifacts/schedule_files.py`,
+    `everloop/stores/push/schedule_webhooks.py`).
     """
 
     agent_id: str
@@ -108,12 +109,12 @@ class ScheduleDefinition:
 
     @property
     def id(self) -> str:
-        """What Temporal calls the schedule."""
+        """Temporal's id of the schedule."""
         return schedule_id(self.owner, self.name or names.agent_task_id(self.agent_id, self._digest))
 
     @property
     def task_prefix(self) -> str:
-        """What the ids of its tasks begin with; Temporal adds the time when each was due."""
+        """The prefix of the ids of its tasks. Temporal appends the time at which each was due."""
         name = schedule_id(self.owner, self.name or self._digest)
         return names.agent_task_id(self.agent_id, name)
 
@@ -125,13 +126,13 @@ class ScheduleDefinition:
 
     @property
     def search_attributes(self) -> TypedSearchAttributes:
-        """How the schedule itself is found."""
+        """Search attributes of the schedule itself."""
         return TypedSearchAttributes(
             [SearchAttributePair(names.AGENT_ID, self.agent_id), SearchAttributePair(names.OWNER, self.owner)]
         )
 
     def schedule(self, task_queue: str, now: datetime, *, is_paused: bool = False) -> Schedule:
-        """Return the schedule for Temporal; of the agent only its id: each task gets what is current."""
+        """Return Temporal's schedule. It holds only the agent's id: each task gets the current agent."""
         return Schedule(
             action=ScheduleActionStartWorkflow(
                 names.WORKFLOW_TYPE,

@@ -1,4 +1,4 @@
-"""When a schedule starts its tasks."""
+"""Times at which a schedule starts its tasks."""
 
 import re
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ UTC_NAME = "UTC"
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 
 SHORTEST = timedelta(minutes=1)
-"""The shortest interval that clients may ask for; operators may take any."""
+"""The shortest interval that clients may use. Operators may use any."""
 
 _WITH_SECONDS = 7
-"""Fields of a cron expression whose first one says seconds."""
+"""Number of fields of a cron expression that begins with seconds."""
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 @dataclass(frozen=True)
 class Recurrence:
-    """A cron expression, read in a time zone, an interval as people write it (`1h30m`), or one time."""
+    """A cron expression with its time zone, an interval such as `1h30m`, or a single time."""
 
     cron: str = ""
     every: str = ""
@@ -31,16 +31,17 @@ class Recurrence:
 
     @property
     def description(self) -> str:
-        """What the list shows."""
+        """The text that lists show."""
         if self.at:
             return f"at {_written(self.at)}"
         return f"every {self.every}" if self.every else f"{self.cron} ({self.time_zone})"
 
     @property
     def spec(self) -> ScheduleSpec:
-        """The spec for Temporal, which checks the cron expression and the time zone.
+        """The spec for Temporal, which validates the cron expression and the time zone.
 
-        Temporal keeps calendars, and of each a comment: what its user wrote, which `recurrence_of` reads.
+        Temporal stores calendars instead of the cron expression, and a comment for each: the user's text,
+        which `recurrence_of` reads.
         """
         if self.at:
             return ScheduleSpec(calendars=[_calendar(self.at)], time_zone_name=UTC_NAME)
@@ -52,17 +53,17 @@ class Recurrence:
 
 
 def recurrence_of(spec: ScheduleSpec) -> Recurrence:
-    """Return what the spec of a schedule was made of."""
+    """Return the recurrence that a schedule's spec was made of."""
     zone = spec.time_zone_name or UTC_NAME
     if spec.intervals:
         every, offset = write_interval(spec.intervals[0].every), spec.intervals[0].offset
-        if offset:  # only `@every` can say so
+        if offset:  # only `@every` has an offset
             return Recurrence(cron=f"@every {every}/{write_interval(offset)}", time_zone=zone)
         return Recurrence(every=every, time_zone=zone)
     comment = (spec.calendars[0].comment or "") if spec.calendars else ""
     try:
         return Recurrence(at=datetime.fromisoformat(comment), time_zone=zone)
-    except ValueError:  # no cron expression is a time, though it may name a year
+    except ValueError:  # a cron expression is not a time, though it may contain a year
         return Recurrence(cron=comment, time_zone=zone)
 
 
@@ -85,7 +86,7 @@ def _written(at: datetime) -> str:
 
 @dataclass(frozen=True)
 class NextRun:
-    """When a schedule starts its next task, as it is said in its time zone; `at` None: never."""
+    """The next start of a schedule, shown in its time zone. `at` is None if there is none."""
 
     at: datetime | None
     time_zone: str = UTC_NAME
@@ -95,16 +96,16 @@ class NextRun:
             return "never"
         try:
             zone = ZoneInfo(self.time_zone or UTC_NAME)
-        except (ValueError, OSError, KeyError):  # this machine does not know the zone
+        except (ValueError, OSError, KeyError):  # the time zone is not installed on this machine
             zone = UTC
         return f"{self.at.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def read_interval(text: str) -> timedelta:
-    """Return the time that a text such as `30m`, `1h30m` or `7d` means.
+    """Parse an interval such as `30m`, `1h30m` or `7d`.
 
     Raises:
-        ValueError: it is none, or less than a second, or longer than Temporal counts.
+        ValueError: The text is not an interval, is below a second, or exceeds Temporal's range.
     """
     found = _DURATION.fullmatch(text)
     days, hours, minutes, seconds = (int(number or 0) for number in found.groups()) if found else (0, 0, 0, 0)
@@ -118,18 +119,18 @@ def read_interval(text: str) -> timedelta:
 
 
 def is_within_a_minute(cron: str) -> bool:
-    """Whether a cron expression may mean several times within a minute; of what is none, Temporal tells."""
+    """True if a cron expression may match several times in a minute. Temporal rejects invalid expressions."""
     words = cron.partition("#")[0].split()
     if words[:1] == ["@every"]:
         try:
             return read_interval(words[1].partition("/")[0]) < SHORTEST
         except (IndexError, ValueError):
-            return True  # Temporal reads more words for an interval than we do
+            return True  # Temporal accepts more interval formats than `read_interval`
     return len(words) == _WITH_SECONDS and not words[0].isdecimal()
 
 
 def write_interval(interval: timedelta) -> str:
-    """Return an interval as people write it."""
+    """Format an interval as users write it."""
     seconds, words = int(interval.total_seconds()), ""
     for unit, length in _UNITS.items():
         count, seconds = divmod(seconds, length)

@@ -1,9 +1,9 @@
-"""The schedules of an Everloop, in Temporal.
+"""Schedules of Everloop in Temporal.
 
 ScheduleError
-├── ScheduleUnknownError      there is no such schedule, or it is not Everloop's
-├── ScheduleExistsError       there is one of that id
-├── ScheduleRefusedError      Temporal refuses when it should run, or something else about it
+├── ScheduleUnknownError      the schedule does not exist, or is not Everloop's
+├── ScheduleExistsError       a schedule of this id exists
+├── ScheduleRefusedError      Temporal rejects its recurrence or another of its fields
 └── ScheduleAwayError         Temporal does not answer
 """
 
@@ -44,19 +44,19 @@ from everloop.workflows.contract.tasks import TaskInput
 
 
 class ScheduleError(Exception):
-    """A schedule cannot be made, found or changed; the message is one line."""
+    """A schedule cannot be created, found or changed. The message is one line."""
 
 
 class ScheduleUnknownError(ScheduleError):
-    """There is no such schedule, or it is not Everloop's."""
+    """The schedule does not exist, or is not Everloop's."""
 
 
 class ScheduleExistsError(ScheduleError):
-    """There is one of that id."""
+    """A schedule of this id exists."""
 
 
 class ScheduleRefusedError(ScheduleError):
-    """Temporal refuses it. `field`: what of the schedule is wrong, in small words; empty: something else."""
+    """Temporal rejects the schedule. `field` is the label of the invalid field, empty if it is unknown."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -68,16 +68,16 @@ class ScheduleAwayError(ScheduleError):
 
 
 ANSWER_TIMEOUT = timedelta(seconds=10)
-"""How long Temporal may take for an answer."""
+"""Timeout of a request to Temporal."""
 
 START_TIMEOUT = 5.0
-"""Seconds until a task that was triggered has started, unless it has to wait for the one before it."""
+"""Seconds to wait for a triggered task to start. It may have to wait for the one before it."""
 
 START_PAUSE = 0.1
-"""Seconds between two looks for it."""
+"""Seconds between two polls for it."""
 
 CHANGES = 10
-"""How often a change is tried where others change the same schedule at once."""
+"""Attempts at a change that conflicts with changes by others."""
 
 _WRONG_SPEC = "Invalid schedule spec: "
 _OVERLAP_NAMES = {policy: name for name, policy in OVERLAPS.items()}
@@ -85,7 +85,7 @@ _OVERLAP_NAMES = {policy: name for name, policy in OVERLAPS.items()}
 
 @dataclass(frozen=True)
 class ListedSchedule:
-    """A schedule as the list shows it. No `next_run`: it is paused; no `last_task`: none was started yet."""
+    """A schedule in a list. `next_run` is None if it is paused, `last_task` if no task was started yet."""
 
     id: str
     agent_id: str
@@ -98,7 +98,7 @@ class ListedSchedule:
 
 @dataclass(frozen=True)
 class StartedTask:
-    """A task that a schedule started, and when."""
+    """A task that a schedule started, and its start time."""
 
     task_id: str
     at: datetime
@@ -106,7 +106,7 @@ class StartedTask:
 
 @dataclass(frozen=True)
 class KnownSchedule:
-    """All that is known of a schedule; the newest task is the last one."""
+    """A schedule with its details. The newest task is the last one."""
 
     definition: ScheduleDefinition
     is_paused: bool
@@ -118,17 +118,17 @@ class KnownSchedule:
 
 @dataclass(frozen=True)
 class SchedulePage:
-    """Ids of schedules, and where the next page begins; empty: this was the last one."""
+    """Ids of schedules, and the token of the next page, empty on the last page."""
 
     ids: tuple[str, ...]
     token: bytes = b""
 
 
 class Schedules:
-    """Makes, lists and changes schedules; those that start something else than tasks are left alone.
+    """Create, list and change schedules of agent tasks. Other schedules are left alone.
 
-    All methods raise `ScheduleAwayError` where Temporal does not answer, and those that take the id of a
-    schedule `ScheduleUnknownError`.
+    All methods raise `ScheduleAwayError` if Temporal does not answer, and those that take the id of a
+    schedule raise `ScheduleUnknownError`.
     """
 
     def __init__(self, client: Client, task_queue: str) -> None:
@@ -136,11 +136,11 @@ class Schedules:
         self._task_queue = task_queue
 
     async def add(self, definition: ScheduleDefinition) -> NextRun:
-        """Make a schedule; return when it runs first.
+        """Create a schedule and return its first run.
 
         Raises:
-            ScheduleExistsError: there is one of its id.
-            ScheduleRefusedError: Temporal refuses it.
+            ScheduleExistsError: A schedule of this id exists.
+            ScheduleRefusedError: Temporal rejects it.
         """
         async with _answers(definition.id, definition.recurrence):
             handle = await self._client.create_schedule(
@@ -154,10 +154,10 @@ class Schedules:
     async def change(
         self, schedule_id: str, changed: Callable[[ScheduleDefinition], ScheduleDefinition]
     ) -> None:
-        """Put what is made of a schedule in its place; what it has started goes on as it began.
+        """Replace the definition of a schedule. Tasks that it has started are not affected.
 
         Raises:
-            ScheduleRefusedError: Temporal refuses it.
+            ScheduleRefusedError: Temporal rejects it.
         """
         made = list[Recurrence]()
 
@@ -174,23 +174,23 @@ class Schedules:
             await self._update(schedule_id, update)
 
     async def get(self, schedule_id: str) -> KnownSchedule:
-        """Return what is known of a schedule."""
+        """Return the details of a schedule."""
         async with _answers(schedule_id):
             _, known = await self._find(schedule_id)
             return await self._read(known)
 
     async def listed(self) -> list[ListedSchedule]:
-        """Return all schedules by id; what was changed in the last second may not show yet."""
+        """Return all schedules, ordered by id. Changes of the last second may be missing."""
         async with _answers():
             found = await self._client.list_schedules(rpc_timeout=ANSWER_TIMEOUT)
             listed = [_listed(each) async for each in found]
         return sorted(filter(None, listed), key=lambda each: each.id)
 
     async def of_owner(self, owner: str, size: int = 100, token: bytes = b"") -> SchedulePage:
-        """Return ids of schedules of an owner, one page; what was made just now may not be there yet.
+        """Return a page of an owner's schedule ids. A schedule that was just created may be missing.
 
         Raises:
-            ScheduleRefusedError: this is no token of a page.
+            ScheduleRefusedError: The token of the page is invalid.
         """
         async with _answers():
             found = await self._client.list_schedules(
@@ -200,7 +200,7 @@ class Schedules:
                 rpc_timeout=ANSWER_TIMEOUT,
             )
             ids: tuple[str, ...] = ()
-            while not ids:  # a page may have none but schedules of owners whose names begin in the same way
+            while not ids:  # a page may hold only schedules of owners whose names share this prefix
                 await found.fetch_next_page()
                 page = [each for each in found.current_page or () if _listed(each)]
                 ids = tuple(
@@ -211,25 +211,26 @@ class Schedules:
             return SchedulePage(ids, found.next_page_token or b"")
 
     async def remove(self, schedule_id: str) -> None:
-        """Remove a schedule; tasks that it has started go on."""
+        """Remove a schedule. Tasks that it has started go on."""
         async with _answers(schedule_id):
             handle, _ = await self._find(schedule_id)
             await handle.delete(rpc_timeout=ANSWER_TIMEOUT)
 
     async def pause(self, schedule_id: str) -> None:
-        """Let a schedule start nothing until it is resumed."""
+        """Pause a schedule: it starts no tasks until it is resumed."""
         await self._set_paused(schedule_id, is_paused=True)
 
     async def resume(self, schedule_id: str) -> NextRun:
-        """Let a schedule start tasks again; return when."""
+        """Resume a schedule and return its next run."""
         handle = await self._set_paused(schedule_id, is_paused=False)
         async with _answers(schedule_id):
             return await _next_run(handle)
 
     async def trigger(self, schedule_id: str) -> str:
-        """Start a task now; return its id, empty if no new one started within 5 s.
+        """Start a task now and return its id, or an empty string if no new one started within 5 s.
 
-        The overlap policy decides; and two tasks of one second would have the same id, so one is started.
+        The overlap policy applies. Two tasks of the same second would have the same id, so only one is
+        started.
         """
         async with _answers(schedule_id):
             handle, known = await self._find(schedule_id)
@@ -242,7 +243,7 @@ class Schedules:
 
     async def _set_paused(self, schedule_id: str, *, is_paused: bool) -> ScheduleHandle:
         async def update(known: ScheduleDescription) -> Schedule:
-            # The SDK's own methods would put a note in the place of the user's.
+            # The SDK's own methods would overwrite the user's note.
             known.schedule.state.paused = is_paused
             return known.schedule
 
@@ -252,9 +253,9 @@ class Schedules:
     async def _update(
         self, schedule_id: str, changed: Callable[[ScheduleDescription], Awaitable[Schedule]]
     ) -> ScheduleHandle:
-        """Change a schedule as it is now; if somebody else changes it at once, change what comes of that.
+        """Apply a change to the current schedule. Repeat it if others change the schedule at the same time.
 
-        Temporal drops a change of what is not the newest, and does not tell. The SDK lets it be made.
+        Temporal silently drops a change that is not based on the newest version, so the result is checked.
         """
         for _ in range(CHANGES):
             handle, known = await self._find(schedule_id)
@@ -273,7 +274,7 @@ class Schedules:
                 timeout=ANSWER_TIMEOUT,
             )
             now = (await handle.describe(rpc_timeout=ANSWER_TIMEOUT)).raw_description.schedule
-            # What is to be started has the time of its change in it.
+            # The action holds the time of its change.
             if (_input(now), now.state.paused) == (_input(wanted), wanted.state.paused):
                 return handle
         raise ScheduleAwayError("others change the schedule at once, again and again; try again")
@@ -325,18 +326,18 @@ class Schedules:
 
 
 async def connected_schedules() -> Schedules:
-    """Connect to the Temporal, and use the queue, that the environment names.
+    """Connect to Temporal and the task queue that the environment names.
 
     Raises:
-        TemporalUnreachableError: nobody is there, or the settings of the connection cannot be used.
-        EncryptionError: the keys cannot be used.
+        TemporalUnreachableError: Temporal does not answer, or the connection settings are invalid.
+        EncryptionError: The encryption keys are invalid.
     """
-    # Not with the blob store: a blob may expire while its schedule lives.
+    # Without the blob store: a blob may expire before its schedule.
     return Schedules(await connect_temporal(), QueueSettings().task_queue)
 
 
 async def _started_since(handle: ScheduleHandle, known: ScheduleDescription) -> str:
-    """Wait until a schedule has started, or skipped, one more task than was known; return the task's id."""
+    """Wait for the next task of a schedule and return its id, or an empty string if it was skipped."""
     while True:
         info = (await handle.describe(rpc_timeout=ANSWER_TIMEOUT)).info
         if info.num_actions > known.info.num_actions:
@@ -356,7 +357,7 @@ def _next(times: Sequence[datetime], spec: ScheduleSpec) -> NextRun:
 
 
 def _listed(entry: ScheduleListDescription) -> ListedSchedule | None:
-    """Return what the list shows; None of a schedule that starts no tasks of agents."""
+    """Return the list entry of a schedule, or None if it does not start tasks of agents."""
     schedule, info = entry.schedule, entry.info
     if schedule is None or info is None:
         return None
@@ -391,10 +392,10 @@ def _input(schedule: RawSchedule) -> Payloads:
 async def _answers(
     schedule_id: str = "", recurrence: Recurrence | Sequence[Recurrence] = ()
 ) -> AsyncGenerator[None]:
-    """Expect that Temporal answers, and does what it is asked. `recurrence`: what it is told, if anything.
+    """Translate Temporal's errors. `recurrence` is the one that was sent, if any.
 
     Raises:
-        ScheduleError: it does not.
+        ScheduleError: Temporal does not answer, or rejects the request.
     """
     try:
         yield
