@@ -1,4 +1,4 @@
-"""Deleting from all that keeps anything: Temporal, Redis, blobs; one limited step a call."""
+"""Delete tasks, contexts and owners from Temporal, Redis and the blob store, one limited step a call."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -36,7 +36,7 @@ from everloop.workflows.contract.deletion import (
 from everloop.workflows.contract.names import context_key, quoted
 
 STEP = 500
-"""Tasks, or contexts, that one step removes at most."""
+"""Limit of tasks, or contexts, that one step removes."""
 
 _NOTHING = Removed()
 
@@ -45,10 +45,10 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 @dataclass(eq=False)
 class StoreDeletion(DeletionPort):
-    """Deletes what belongs to an owner. Any number of steps may run at once, and each may die at any point.
+    """Deletes the data of an owner. Steps may run concurrently, and each may die at any point.
 
-    What leads to the rest goes last: the places of a task in the lists of its owner and of its context once
-    nothing else of it is found, and a context once it has no tasks.
+    References are deleted last: a task's entries in the lists of its owner and context once nothing else of
+    the task is found, and a context once it has no tasks.
     """
 
     redis: Redis
@@ -84,7 +84,7 @@ class StoreDeletion(DeletionPort):
     async def _remove_task(self, target: DeletionTarget) -> RemoveResult:
         context = context_key(target.owner, target.context_id)
         artifacts, blobs = await self._artifacts.of_context(context, target.id)
-        # Before its place in lists, which leads to its messages: they may outlive all else of it.
+        # Before its entries in lists, which lead to its messages: those may outlive the rest of the task.
         messages = await self._conversations.forget_task(context, target.id)
         step = await self._tasks(target.owner, {target.id: target.context_id})
         was_last = await self._forget_if_empty(target.owner, target.context_id)
@@ -106,9 +106,10 @@ class StoreDeletion(DeletionPort):
         )
 
     async def _forget_if_empty(self, owner: str, context_id: str) -> bool:
-        """Forget a context that has neither task nor artifact any more; return whether there was one.
+        """Forget a context without tasks and artifacts; return True if it existed.
 
-        What begins or is put meanwhile keeps it. What is left of its conversation are places without content.
+        A task or artifact that is added meanwhile keeps it. Its conversation then holds positions without
+        content.
         """
         context = context_key(owner, context_id)
         has_artifact = partial(self._artifacts.has_any, context)
@@ -149,11 +150,11 @@ class StoreDeletion(DeletionPort):
         prefix, rate = owner_prefix(owner), request_rate_key(owner)
         keys = await remove_matching(self.redis, f"{literal(prefix)}:*", lambda key: key != rate)
         keys += await self._remove_results(f"{quoted(owner)}:")
-        await self.redis.unlink(rate)  # uncounted: whoever asks how far this is makes it anew
+        await self.redis.unlink(rate)  # not counted: a request for the progress creates it again
         return RemoveResult(removed=Removed(keys=keys), found_nothing=not (schedules or keys))
 
     async def _tasks_of(self, owner: str) -> Mapping[str, str]:
-        """Return some tasks, each with its context: none only if neither a list nor Temporal knows any."""
+        """Return some tasks with their contexts. Empty only if neither the lists nor Temporal have any."""
         tasks = await self.views.lists.tasks_of(owner, STEP)
         if not tasks:
             for context_id in await self.views.contexts.ids(owner, STEP):
@@ -168,12 +169,12 @@ class StoreDeletion(DeletionPort):
         return tasks
 
     async def _remove_tasks(self, owner: str, tasks: Mapping[str, str]) -> RemoveResult:
-        """Remove some of these tasks, which may not be all that there are."""
+        """Remove some of these tasks; others may be left."""
         some = dict(list(tasks.items())[:STEP])
         return RemoveResult(removed=(await self._tasks(owner, some)).removed)
 
     async def _tasks(self, owner: str, tasks: Mapping[str, str]) -> RemoveResult:
-        """Remove tasks of these contexts; once nothing is found of them, their places in lists."""
+        """Remove tasks of these contexts, and their list entries once nothing else of them is found."""
         known = await for_each(tasks, self._executions.remove)
         keys = await self._keys.keys_of(list(tasks))
         folders = await for_each(tasks, lambda task: remove_folder(self.blobs, payload_folder(task)))
@@ -189,17 +190,17 @@ class StoreDeletion(DeletionPort):
         return await self.views.contexts.forget_task(owner, context_id, task_id) or was_listed
 
     async def _content_of(self, context: str) -> Removed:
-        """Remove what a context holds besides its tasks."""
+        """Remove the content of a context, apart from its tasks."""
         artifacts, blobs = await self._artifacts.of_context(context)
         keys = await self._conversations.remove(context)
         return Removed(artifacts=artifacts, blobs=blobs, keys=keys)
 
     async def _remove_results(self, prefix: str) -> int:
-        """Remove what tools are to say again to an owner, or in a context."""
+        """Remove the cached tool results of an owner or a context."""
         return await remove_matching(self.redis, f"{literal(tool_result_key(prefix))}*")
 
     async def _remove_schedules(self, owner: str) -> int:
-        """Remove schedules; their files are in contexts of their own, which go as others do."""
+        """Remove schedules. Their files are in contexts of their own, which are removed as contexts."""
         found = (await self._schedules.of_owner(owner)).ids
         for schedule_id in found:
             await self.webhooks.remove(schedule_id)
@@ -210,7 +211,7 @@ class StoreDeletion(DeletionPort):
         return len(found)
 
     async def _contexts_of(self, owner: str) -> Sequence[str]:
-        """Return some contexts: those that are listed, or else those of which something is left."""
+        """Return some contexts: listed ones first, then unlisted ones with leftover data."""
         if listed := await self.views.contexts.ids(owner, STEP):
             return listed
         prefix = f"{quoted(owner)}:"

@@ -1,4 +1,4 @@
-"""Runs the hooks of an agent's plugins, in order: each gets what the one before has returned."""
+"""Runs the hooks of an agent's plugins in order: each gets the result of the one before."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import Identity, TaskRef, strictest
 
 HOOK_TIMEOUT = 20.0
-"""Seconds that one hook of one plugin may take; a later one counts as failed."""
+"""Timeout of one hook of one plugin, in seconds. A hook that exceeds it has failed."""
 
 Answer = TypeVar("Answer")
 WireAnswer = TypeVar("WireAnswer", bound=Wire)
@@ -33,7 +33,7 @@ _log = structlog.get_logger()
 
 
 def find_agent(agents: AgentRegistry, agent_id: str, version: str = "") -> Agent:
-    """Return an agent, in that version if there is one.
+    """Return an agent, in the given version if this worker has it.
 
     Raises:
         ApplicationError: `AgentUnknown` (retryable): another worker may have it.
@@ -46,7 +46,7 @@ def find_agent(agents: AgentRegistry, agent_id: str, version: str = "") -> Agent
 
 
 def agent_of(agents: AgentRegistry, task: TaskRef) -> Agent:
-    """Return the agent of a task, if there is one in the version that the task began with.
+    """Return the agent of a task, in the version with which the task began if this worker has it.
 
     Raises:
         ApplicationError: `AgentUnknown` (retryable): another worker may have it.
@@ -60,9 +60,9 @@ def agent_of(agents: AgentRegistry, task: TaskRef) -> Agent:
 
 
 class PluginFailedError(ApplicationError):
-    """A hook, or another method, of a plugin raised or returned what it may not; the message says which.
+    """A hook or another method of a plugin raised, or returned an invalid value. The message names it.
 
-    It ends the task where nobody catches it, as nothing of it would go better again.
+    Unless it is caught it ends the task, since a retry would fail in the same way.
     """
 
     def __init__(self, plugin: str, method: str, error: Exception | str) -> None:
@@ -75,9 +75,9 @@ class PluginFailedError(ApplicationError):
 
 
 class Hooks:
-    """The hooks of one agent's plugins at one point of a task. Plugins that do not have a hook are not asked.
+    """The hooks of one agent's plugins at one point of a task. Plugins without the hook are skipped.
 
-    `timeout` is what one hook of one plugin may take, in seconds (default 20).
+    `timeout` limits one hook of one plugin, in seconds (default 20).
     """
 
     def __init__(self, agent: Agent, context: HookContext, *, timeout: float = HOOK_TIMEOUT) -> None:
@@ -86,14 +86,14 @@ class Hooks:
         self._timeout = timeout
 
     def has(self, hook: str) -> bool:
-        """Whether any plugin has this hook; where none has, there is nothing to prepare."""
+        """True if any plugin has this hook. If not, callers need not prepare its input."""
         return hook in self._agent.hooks
 
     async def before_request(self, message: UserMessage) -> UserMessage | Veto:
-        """Return the message as the model is to read it, or why it may not.
+        """Return the message for the model, or a veto.
 
         Raises:
-            PluginFailedError: a hook raised, or returned something else, or a message of another id.
+            PluginFailedError: A hook raised, returned another type, or changed the id of the message.
         """
 
         def change_refused(before: UserMessage, after: UserMessage) -> str:
@@ -102,10 +102,10 @@ class Hooks:
         return await self._pass_on("before_request", message, change_refused)
 
     async def before_model_call(self, request: ModelRequest) -> ModelRequest | Veto:
-        """Return the request as it is to be made, or why it may not.
+        """Return the request to send, or a veto.
 
         Raises:
-            PluginFailedError: a hook raised, returned something else, or added or changed a tool.
+            PluginFailedError: A hook raised, returned another type, or added or changed a tool.
         """
 
         def change_refused(before: ModelRequest, after: ModelRequest) -> str:
@@ -123,20 +123,20 @@ class Hooks:
         return await self._pass_on("before_model_call", request, change_refused)
 
     async def after_model_call(self, reply: AssistantMessage) -> AssistantMessage | Veto:
-        """Return the reply as it counts, or why the model has to give another one.
+        """Return the reply to use, or the reason why the model has to give another one.
 
         Raises:
-            PluginFailedError: a hook raised, or returned something else.
+            PluginFailedError: A hook raised, or returned another type.
         """
         return await self._pass_on("after_model_call", reply, lambda _before, _after: "")
 
     async def before_tool(self, call: ToolCall) -> tuple[ToolCall, NeedsApproval | None] | Veto:
-        """Return the call as it is to run, and why people are asked, or why it may not run.
+        """Return the call to run with the approvals that it needs, or a veto.
 
-        An approval that one plugin wants does not keep others from a veto.
+        All plugins are called, also after one has asked for an approval: another one may veto.
 
         Raises:
-            PluginFailedError: a hook raised, returned something else, or made it a call of another tool.
+            PluginFailedError: A hook raised, returned another type, or changed the id or tool of the call.
         """
         wanted: list[NeedsApproval] = []
         for plugin in self._having("before_tool"):
@@ -153,10 +153,10 @@ class Hooks:
         return call, together(wanted)
 
     async def after_tool(self, call: ToolCall, result: ToolMessage) -> ToolMessage | Veto:
-        """Return the result as the model is to read it, or the reason that it reads in its place.
+        """Return the result for the model, or a veto whose reason replaces it.
 
         Raises:
-            PluginFailedError: a hook raised, returned something else, or made it the result of another call.
+            PluginFailedError: A hook raised, returned another type, or changed the call of the result.
         """
 
         def change_refused(before: ToolMessage, after: ToolMessage) -> str:
@@ -167,11 +167,11 @@ class Hooks:
         return await self._pass_on("after_tool", result, change_refused, call)
 
     async def after_completion(self, outcome: TaskOutcome) -> None:
-        """Notify all plugins how the task ended; what one raises is logged."""
+        """Notify all plugins of the end of the task. Exceptions are logged."""
         await self._notify("after_completion", outcome)
 
     async def on_error(self, text: str) -> None:
-        """Notify all plugins of a failure; what one raises is logged."""
+        """Notify all plugins of a failure. Exceptions are logged."""
         await self._notify("on_error", text)
 
     def _having(self, hook: str) -> Iterator[Plugin]:
@@ -181,11 +181,11 @@ class Hooks:
     async def _pass_on(
         self, hook: str, value: Answer, change_refused: Callable[[Answer, Answer], str], *about: object
     ) -> Answer | Veto:
-        """Return what plugins make of a value; the first veto ends it.
+        """Pass a value through all plugins and return the result. The first veto ends it.
 
-        `change_refused` says what may not change; nothing if it may.
+        `change_refused` returns why a change is not allowed, or an empty string.
         """
-        kinds = (type(value), Veto)  # whatever class of its own a plugin makes of it
+        kinds = (type(value), Veto)  # by the type of the input: a plugin may return a subclass
         for plugin in self._having(hook):
             answer = await self._ask(plugin, hook, (*about, value), kinds)
             if isinstance(answer, Veto):
@@ -224,10 +224,10 @@ class Hooks:
 
 
 def check_fields(answer: WireAnswer) -> WireAnswer:
-    """Return what an author's code has made with fields as they have to be; `model_copy` takes anything.
+    """Return a value of an author's code after validation: `model_copy` accepts any fields.
 
     Raises:
-        ValueError: a field is of another type, or there is none of its name.
+        ValueError: A field has a wrong type or an unknown name.
     """
     kind, fields = type(answer), dict(answer)
     if unknown := [name for name in fields if name not in kind.model_fields and not hasattr(kind, name)]:
@@ -243,7 +243,7 @@ def check_fields(answer: WireAnswer) -> WireAnswer:
 def hook_context(
     task: TaskRef, identity: Identity | None = None, *, iteration: int = 0, usage: Usage | None = None
 ) -> HookContext:
-    """Return what plugins get of the state of a task."""
+    """Return the state of a task as plugins get it."""
     return HookContext(
         task_id=task.task_id,
         context_id=task.context_id,
@@ -256,7 +256,7 @@ def hook_context(
 
 
 def together(wanted: Sequence[NeedsApproval | None]) -> NeedsApproval | None:
-    """Return the one approval that is asked for; the first that names a scope says who gives it."""
+    """Merge approvals into one. The scope is that of the first approval with a scope."""
     asked = [each for each in wanted if each]
     if not asked:
         return None
@@ -267,10 +267,10 @@ def together(wanted: Sequence[NeedsApproval | None]) -> NeedsApproval | None:
 async def in_time(
     plugin: Plugin, method: str, asked: Callable[[], Awaitable[Answer]], seconds: float = HOOK_TIMEOUT
 ) -> Answer:
-    """Return what a method of a plugin returns.
+    """Call a method of a plugin within its time and return the result.
 
     Raises:
-        PluginFailedError: it raised, or took too long.
+        PluginFailedError: The method raised, or took too long.
     """
     limit = asyncio.timeout(seconds)
     try:

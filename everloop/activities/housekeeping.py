@@ -33,10 +33,10 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class StoreHousekeeping(HousekeepingPort):
-    """Cleans up the stores of the Everloop whose workflows wait on a queue.
+    """Cleans up the stores of an Everloop, which is identified by the queue of its workflows.
 
-    Any number of steps may run at once. One that dies is taken again: it finds less to do. `payload_ttl`
-    counts from when a payload was last put.
+    Steps may run concurrently. A step that dies is repeated, and finds less to do. `payload_ttl` counts from
+    the last write of a payload.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 -- what is cleaned up, and how old it is by then

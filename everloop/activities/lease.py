@@ -1,4 +1,4 @@
-"""Heartbeats of activities, and the lease by which one attempt at a time works on a call."""
+"""Heartbeats of activities, and the lease that lets one attempt at a time work on a call."""
 
 import asyncio
 import secrets
@@ -19,43 +19,43 @@ from everloop.runtime.temporal.describe import find_run
 from everloop.stores.scripts import Lease, OvertakenError, Step
 from everloop.stores.tool_records import Claim, Claimed, ToolRecords
 
-# Heartbeats: how Temporal learns that an activity lives, and the activity that it was cancelled.
+# Heartbeats tell Temporal that the activity lives, and bring cancellations to the activity.
 
 INTERVAL = 1.0
-"""Seconds between heartbeats. Cancellation reaches the activity with the answer to one."""
+"""Seconds between heartbeats. The answer to a heartbeat carries the cancellation."""
 
 
 class Heartbeat:
-    """The heartbeat of one activity attempt. It carries something on to the next one, such as counts.
+    """The heartbeat of one activity attempt. It carries values such as counts to the next attempt.
 
-    A worker that dies less than a second after a change may take that with it.
+    A change of these values is lost if the worker dies less than a second after it.
     """
 
     def __init__(self) -> None:
         details = activity.info().heartbeat_details
         self.carried: dict[str, Any] = dict(details[0]) if details else {}
-        """What the attempt before has carried, until something is put in its place."""
+        """Values of the attempt before, until they are replaced."""
 
     @property
     def failures(self) -> int:
-        """How many failures this and earlier attempts have counted, where nothing else is carried."""
+        """Failures counted by this and earlier attempts. Only valid if nothing else is carried."""
         return sum(self.carried.values())
 
     def count_failure(self, kind: str = "failed") -> int:
-        """Return how many failures of this kind were counted, with this one."""
+        """Count a failure of this kind and return the new count."""
         self.carried[kind] = self.carried.get(kind, 0) + 1
         self.send()
         return self.carried[kind]
 
     def send(self) -> None:
-        """Say that the activity lives; every heartbeat replaces what the one before carried."""
+        """Send a heartbeat. Its values replace those of the heartbeat before."""
         if not activity.info().is_local:  # the workflow waits for a local one
             activity.heartbeat(dict(self.carried))
 
 
 @asynccontextmanager
 async def heartbeating() -> AsyncGenerator[Heartbeat]:
-    """Send a heartbeat every second while the block runs; a shorter block costs none."""
+    """Send a heartbeat every second while the block runs. A shorter block sends none."""
     heartbeat = Heartbeat()
     beats = asyncio.create_task(_beat(heartbeat))
     try:
@@ -70,41 +70,41 @@ async def _beat(heartbeat: Heartbeat) -> None:
         heartbeat.send()
 
 
-# The lease of an attempt: waiting for it, working under it, and losing it.
+# The lease of an attempt: acquire, hold, lose.
 
 TOOL_LEASE = 15.0
-"""Seconds: longer than a heartbeat may be late, and than Redis takes to fail over, so that a tool whose
-worker lives is never taken for lost."""
+"""Seconds. Longer than the delay of a heartbeat and than a failover of Redis, so that a tool on a live worker
+is never considered lost."""
 
 QUICK_LEASE = 8.0
-"""Seconds: longer than a quick tool may take, and shorter than Temporal waits for a workflow task (10 s), so
-that who comes next need not wait. It would do no harm: a quick tool may be run twice."""
+"""Seconds. Longer than a quick tool, and shorter than Temporal's timeout of a workflow task (10 s), so that
+the next attempt need not wait. Losing it early is harmless: a quick tool may run twice."""
 
 PUSH_LEASE = 15.0
-"""Seconds: longer than a webhook may take, so that what was sent under a lease has come within it."""
+"""Seconds. Longer than the timeout of a webhook, so that a post ends within its lease."""
 
 MODEL_LEASE = 10.0
-"""Seconds: as long as a heartbeat may be late. Who comes too early pays for a second reply."""
+"""Seconds. As long as the delay of a heartbeat. Taking over too early costs a second reply."""
 
 RENEWAL = 1.0
-"""Seconds from one renewal to the next. An attempt that was overtaken learns it with one."""
+"""Seconds between renewals. An overtaken attempt finds out at the next one."""
 
 POLL = 0.25
-"""Seconds between two looks at a call that another attempt works on."""
+"""Seconds between polls of a call that another attempt holds."""
 
 LAST_WORDS = 10.0
-"""Seconds that cancelled work has to end, until it is cancelled once more."""
+"""Seconds that cancelled work has to end before it is cancelled once more."""
 
 _LAST_WORD = 3.0
-"""Seconds that the end of a lease may take; after that it ends by itself."""
+"""Seconds that ending a lease may take. After that it expires."""
 
 _LOOK = 5
-"""Renewals from one look to the next whether anybody wants what a forgotten attempt does."""
+"""Renewals between checks whether the result of a forgotten attempt is still needed."""
 
 _ANSWER_TIME = 3.0
 
 _BEGUN = -1
-"""Position of no reply: a claim that finds no record of the call takes it for one that has begun."""
+"""A position without a reply: a claim that finds no record treats the call as started."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -113,41 +113,41 @@ _log = structlog.get_logger()
 T = TypeVar("T")
 
 RunSteps = Callable[..., Awaitable[tuple[Any, ...]]]
-"""Does steps at the keys of a task; returns what they return."""
+"""Runs script steps at the keys of a task and returns their results."""
 
 local_began: ContextVar[datetime | None] = ContextVar("local_began", default=None)
-"""When a local activity began, which its input has to tell, by the clock of Temporal's server."""
+"""Start of a local activity by the clock of Temporal's server. Its input has to carry it."""
 
 
 def attempt_began() -> datetime:
-    """Return when Temporal's server had this attempt begin. Its count of attempts begins again after a reset.
+    """Return when Temporal's server started this attempt. The number of an attempt restarts after a reset.
 
-    What it says of a local one is by the clock of this process.
+    For a local activity it is the clock of this process.
     """
     return local_began.get() or activity.info().current_attempt_scheduled_time
 
 
 def is_first_attempt() -> bool:
-    """Whether Temporal has scheduled no attempt before, as far as it tells: it does not for a local one."""
+    """True if Temporal has scheduled no earlier attempt. Not reliable for local activities."""
     info = activity.info()
     return info.current_attempt_scheduled_time <= info.scheduled_time
 
 
 def this_attempt(task_id: str, call_id: str, *, is_repeatable: bool = True) -> Lease:
-    """Return what this attempt claims of a call."""
+    """Return the lease that this attempt claims."""
     info, microseconds = activity.info(), (attempt_began() - _EPOCH) // timedelta(microseconds=1)
     order = f"{microseconds}/{info.workflow_run_id}/{info.activity_id}/{info.attempt}"
     return Lease(task_id, call_id, secrets.token_hex(8), order, info.attempt, is_repeatable)
 
 
 async def begin_attempt(leases: ToolRecords, task_id: str, call_id: str) -> Lease:
-    """Return what this attempt at a short call writes under, which needs nobody to wait for it.
+    """Return the lease for the writes of a short call, without waiting for another attempt.
 
-    The attempts before it write nothing from now on. A first one has none before it, but a local one may:
-    where its worker is lost it begins anew.
+    Earlier attempts cannot write from now on. A first attempt has no earlier one, unless it is local: a local
+    activity starts again when its worker is lost.
 
     Raises:
-        OvertakenError: a later attempt was here before.
+        OvertakenError: A later attempt has claimed the call.
     """
     lease, steps = begun_attempt(leases, task_id, call_id)
     if steps and (await leases.run(*steps))[0].claim is Claim.OVERTAKEN:
@@ -156,7 +156,7 @@ async def begin_attempt(leases: ToolRecords, task_id: str, call_id: str) -> Leas
 
 
 def begun_attempt(leases: ToolRecords, task_id: str, call_id: str) -> tuple[Lease, list[Step[Claimed]]]:
-    """Return the same with the steps that have to stand before what is written; see `begin_attempt`."""
+    """Return the lease, and the steps that have to precede the writes. See `begin_attempt`."""
     lease = this_attempt(task_id, call_id)
     is_repeated = activity.info().is_local or not is_first_attempt()
     return lease, [leases.claiming(lease, 0)] if is_repeated else []
@@ -165,17 +165,17 @@ def begun_attempt(leases: ToolRecords, task_id: str, call_id: str) -> tuple[Leas
 class CallLease:
     """Lets one attempt at a time work on a call; the others wait for it.
 
-    Temporal may forget an attempt that lives: it was away, or the worker could not reach it. Such an attempt
-    goes on, bounded by its own time, as long as its task wants the call: the attempt after it waits.
-    `is_repeatable`: a call that was lost is begun anew, as if nobody had begun it. One that is not goes on
-    also when an operator has paused or reset it. `run_steps` runs the steps of one round trip to Redis: a
-    claim is the first of them, and the end of the lease may be the last.
+    Temporal may forget an attempt that lives, after an outage of its own or of the network. Such an attempt
+    continues, within its own time limit, as long as its task needs the call, and the next attempt waits.
+    `is_repeatable`: a lost call is started again, as if it had not been started. A call that is not
+    repeatable also continues when an operator has paused or reset it. `run_steps` runs the steps of one round
+    trip to Redis: a claim is the first of them, and the end of the lease may be the last.
     """
 
     _asked_at: int | None = None
-    """Where another attempt may have begun it, the position of the reply that asks for it."""
+    """Position of the reply that asks for the call, if another attempt may have started the call."""
     _kept = ""
-    """The call of whose kept value the claim asks."""
+    """The call whose stored value the claim reads."""
 
     def __init__(  # noqa: PLR0913 -- what is leased, and how
         self,
@@ -189,15 +189,15 @@ class CallLease:
     ) -> None:
         self.lease = this_attempt(task_id, call_id, is_repeatable=is_repeatable)
         self.has_waited = False
-        """Whether another attempt was found at work."""
+        """True if another attempt held the call."""
         self.attempts = 1
-        """How many attempts at the call there were, with this one."""
+        """Number of attempts at the call, including this one."""
         self.may_repeat = True
-        """Whether what attempts before this one have begun may be begun again."""
+        """True if work that earlier attempts have started may be repeated."""
         self.is_ours = False
-        """Whether it was claimed."""
+        """True if this attempt has claimed the call."""
         self.counts = True
-        """Whether this is one of them once it is given back."""
+        """True if this attempt is counted after it releases the call."""
         self._records = records
         self._run_steps = run_steps or records.run
         self._stopped = asyncio.Event()
@@ -208,14 +208,14 @@ class CallLease:
         self._is_wanted = True
 
     async def claim(self, *steps: Step[Any], before: Sequence[Step[Any]] = ()) -> tuple[Any, ...]:
-        """Wait until nobody else works on the call; return what it is then, and what the steps return.
+        """Wait until no other attempt holds the call; return the claim, and the results of the steps.
 
-        They are done in the same round trip, so that they name the claims for which they are meant; those
-        that stand before are done once, whoever has the call. A cancellation of the task meanwhile stops the
-        attempt that works on it.
+        The steps run in the same round trip, so they name the claims for which they apply. The steps in
+        `before` run once, whichever attempt holds the call. A cancellation of the task meanwhile stops the
+        attempt that holds the call.
 
         Raises:
-            OvertakenError: a later attempt was here before.
+            OvertakenError: A later attempt has claimed the call.
         """
         try:
             while (replies := await self._claim_surely(before, steps))[0].claim is Claim.HELD:
@@ -227,7 +227,7 @@ class CallLease:
                 await _try(self._records.revoke(self.lease))
             raise
         except (RedisError, OSError):
-            if self._is_repeatable:  # the claim may be done
+            if self._is_repeatable:  # the claim may have been applied
                 await self.end()
             raise
         except OvertakenError:
@@ -248,21 +248,21 @@ class CallLease:
         _raise_if_cancelled()
 
     async def work(self, work: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Wait until nobody else works on the call, do it, and let it go; see `claim` and `hold`."""
+        """Claim the call, do the work, and release the call. See `claim` and `hold`."""
         await self.claim()
         result = await self.hold(work())
         await self.end()
         return result
 
     async def hold(self, work: Coroutine[object, object, T]) -> T:
-        """Work under the lease. Work that did not come to its end leaves the call to the next attempt.
+        """Work under the lease. Unfinished work leaves the call to the next attempt.
 
-        Where the next one has to wait, and Temporal, which has forgotten this one, has begun it already, it
-        waits for the lease.
+        If the next attempt has to be delayed and Temporal, which has forgotten this one, has already started
+        it, it waits for the lease.
 
         Raises:
-            OvertakenError: the call was taken from this attempt.
-            CancelledError: the task was cancelled, or the worker stops.
+            OvertakenError: Another attempt has taken the call, or it was revoked.
+            CancelledError: The task was cancelled, or the worker stops.
         """
         working = asyncio.create_task(work)
         renewing = asyncio.create_task(self._renew_until_stopped(working))
@@ -282,12 +282,13 @@ class CallLease:
                 await self.end(delay)
 
     async def check_task(self) -> None:
-        """Pass unless this attempt stood still for longer than its lease, and nobody wants the call any more.
+        """Raise if this attempt was suspended for longer than its lease and its call is no longer needed.
 
-        Redis knows no more of a task that was deleted than if it had been emptied. No answer counts as yes.
+        Redis looks the same after the deletion of a task as after a loss of its data, so Temporal is asked.
+        No answer counts as needed.
 
         Raises:
-            OvertakenError: nobody wants it.
+            OvertakenError: The call is no longer needed.
         """
         if _now() - self._awake_at >= self._seconds and await _is_unwanted():
             self._is_lost, self._is_wanted = True, False
@@ -296,12 +297,12 @@ class CallLease:
         self._awake_at = _now()
 
     async def check(self, ahead: float = 0) -> None:
-        """Pass if the call is ours, for so many seconds from now on.
+        """Return if this attempt holds the call, for so many seconds from now on.
 
-        An attempt that was frozen has to ask. No answer counts as yes.
+        An attempt that was suspended asks Redis. No answer counts as held.
 
         Raises:
-            OvertakenError: it is another attempt's, or nobody's.
+            OvertakenError: Another attempt holds the call, or it was revoked.
         """
         await self.check_task()
         is_ours = not self._is_lost
@@ -312,15 +313,15 @@ class CallLease:
             raise OvertakenError
 
     async def release(self, delay: timedelta | None = None) -> None:
-        """Give the call back: the next attempt is the first. It has to wait for a `delay` (see `hold`)."""
-        self._until = 0.0  # what its tool has left behind has to ask from now on
+        """Release the call: the next attempt is the first, and waits for a `delay` (see `hold`)."""
+        self._until = 0.0  # leftover work of the tool has to ask Redis from now on
         waits = delay.total_seconds() if delay and self._is_forgotten else 0
         await self._records.run(self._records.releasing(self.lease, waits, counts=self.counts))
 
     async def end_with(self, *steps: Step[Any]) -> tuple[Any, ...]:
-        """Do steps and give the call back in one round trip; return what they return.
+        """Run steps and release the call in one round trip; return the results of the steps.
 
-        There is nothing left to be done under the lease then, and it is not renewed any more.
+        The work under the lease has ended by then, and the lease is not renewed any more.
         """
         self._stopped.set()
         *replies, is_ended = await self._run_steps(*steps, self._records.releasing(self.lease))
@@ -328,16 +329,16 @@ class CallLease:
         return tuple(replies)
 
     async def end(self, delay: timedelta | None = None) -> None:
-        """Let the next attempt have the call at once, or after a delay; see `hold`."""
+        """End the lease: the next attempt gets the call at once, or after a delay. See `hold`."""
         if not (self._is_lost or self._is_ended):
             await _try(self.release(delay) if self._is_repeatable else self._records.renew(self.lease, 0))
 
     def is_wanted(self) -> bool:
-        """Whether somebody still wants what the call comes to, if not from this attempt."""
+        """True if the result of the call is still needed, from this or another attempt."""
         return self._is_wanted
 
     async def _claim_surely(self, before: Sequence[Step[Any]], steps: Sequence[Step[Any]]) -> tuple[Any, ...]:
-        """Claim; again where the answer is lost, of which the next attempt would know only that we began."""
+        """Claim; repeat it if the answer is lost, or the next attempt would find an unfinished call."""
         if self._is_repeatable:
             return await self._claim(before, steps)
         return await retry_unanswered(lambda: self._claim(before, steps))
@@ -356,11 +357,11 @@ class CallLease:
         if await self._records.renew(self.lease, self._seconds):
             self._until = begin + self._seconds
             return True
-        self._is_lost = not self._stopped.is_set()  # or else it may be we who have ended it
+        self._is_lost = not self._stopped.is_set()  # if stopped, this attempt may have ended the lease
         return False
 
     async def _is_anothers(self) -> bool:
-        """Whether a call that was taken from us is another attempt's; else it was revoked."""
+        """True if another attempt holds the call that this one has lost, False if it was revoked."""
         try:
             return await self._records.claim(self.lease, 0) not in {Claim.FIRST, Claim.LOST}
         except (RedisError, OSError):
@@ -389,7 +390,7 @@ class CallLease:
                 working.cancel()
                 return
             if self._is_forgotten and renewals % _LOOK == 0 and await _is_unwanted():
-                _log.info("nobody wants the call any more; an attempt that Temporal has forgotten stops")
+                _log.info("call is no longer needed; an attempt that Temporal has forgotten stops")
                 self._is_wanted = False
                 working.cancel()
                 return
@@ -411,7 +412,7 @@ class CallLease:
                     this.uncancel()
 
     def _goes_on(self) -> bool:
-        """Whether it is cancelled only because Temporal has forgotten it, or an operator touched it."""
+        """True if only a loss of the attempt by Temporal, or an operator, has cancelled it."""
         details = activity.cancellation_details()
         if (
             activity.info().is_local
@@ -425,29 +426,30 @@ class CallLease:
 
 
 async def _end(working: asyncio.Task[Any]) -> None:
-    """Cancel work until it has ended: it may lose a cancellation, as that of a claim may get lost.
+    """Cancel work until it has ended: a single cancellation may get lost, as in a claim.
 
-    How it ends is not told: it may fail for having been cancelled, and how the attempt ends is reported once.
+    The work's own error is dropped: the cancellation may have caused it, and the attempt's end is reported
+    once.
     """
     while not working.done():
         working.cancel()
-        with suppress(asyncio.CancelledError):  # whoever ends the worker waits for the work, too
+        with suppress(asyncio.CancelledError):  # the shutdown of the worker waits for the work, too
             await asyncio.wait({working}, timeout=LAST_WORDS)
     if not working.cancelled():
         working.exception()
 
 
 def _raise_if_cancelled() -> None:
-    """Redis' client may have lost a cancellation."""
+    """Raise a cancellation that Redis' client may have lost."""
     if activity.is_cancelled():
         raise asyncio.CancelledError
 
 
 async def _is_unwanted() -> bool:
-    """Whether the workflow has ended in all its runs, or has cancelled this call; no answer is neither.
+    """True if the workflow has ended in all its runs, or has cancelled this call. False without an answer.
 
-    After a standstill of Temporal it may be the SDK alone that takes an attempt for lost. It has told so, and
-    tells nothing more: not of a cancellation that Temporal answers to the next heartbeats.
+    After an outage of Temporal the SDK alone may consider an attempt lost. It reports that once, and then no
+    later cancellation by Temporal.
     """
     info = activity.info()
     try:
@@ -461,7 +463,7 @@ async def _is_unwanted() -> bool:
 
 
 async def _try(ending: Awaitable[object]) -> None:
-    """End a lease if that works soon."""
+    """End a lease, within a short timeout."""
     try:
         async with asyncio.timeout(_LAST_WORD):
             await ending

@@ -1,4 +1,4 @@
-"""Retries store operations while a store is down; whatever is repeated here has to be safe to repeat."""
+"""Retries store operations during an outage. All operations here have to be safe to repeat."""
 
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -19,20 +19,20 @@ from everloop.runtime.blobs import BlobError, BlobsUnavailableError
 from everloop.stores.artifacts.errors import ArtifactError
 
 AWAY = (BlobsUnavailableError, RedisError, OSError)
-"""What says that a store cannot do it now."""
+"""Errors of a store that is temporarily unavailable."""
 
 STORE_ERRORS = (*AWAY, BlobError, ArtifactError)
-"""Whatever the store of artifacts raises."""
+"""All errors of the artifact store."""
 
 MAX_OUTAGE = 20.0
-"""Seconds for which an outage is waited out while a tool runs. The call as a whole is not tried again: the
-tool has begun, and may have had an effect."""
+"""Seconds of an outage that are waited out while a tool runs. The call itself is not retried: the tool has
+started, and may have had an effect."""
 
 LONGEST_OUTAGE = 60.0
-"""Seconds for which an outage is waited out before a tool runs that may not be repeated."""
+"""Seconds of an outage that are waited out before a tool that may not be repeated."""
 
 _PAUSE = 0.5
-"""Seconds from one try to the next around a tool."""
+"""Seconds between attempts around a tool."""
 
 _log = structlog.get_logger()
 
@@ -41,9 +41,9 @@ T = TypeVar("T")
 
 @contextmanager
 def suppress_store_errors(event: str, **about: object) -> Generator[None]:
-    """Go on behind the block where a store fails inside, and log the event.
+    """Log an event if a store fails in the block, and continue after the block.
 
-    The error's own text is left out: it would name the store's address.
+    The error's own text is left out: it contains the store's address.
     """
     try:
         yield
@@ -52,11 +52,11 @@ def suppress_store_errors(event: str, **about: object) -> Generator[None]:
 
 
 class StoreAwayError(Exception):
-    """The store did not answer for too long."""
+    """The store did not answer within the allowed time."""
 
 
 def artifact_retries() -> AsyncRetrying:
-    """Return retries with pauses from 0.2 to 5 seconds. None is the last: the time of the tool ends them."""
+    """Return unlimited retries with pauses from 0.2 to 5 seconds. The timeout of the tool ends them."""
     return AsyncRetrying(
         retry=retry_if_exception_type(AWAY),
         wait=wait_exponential(multiplier=0.2, max=5.0),
@@ -66,15 +66,15 @@ def artifact_retries() -> AsyncRetrying:
 
 
 async def retry_artifacts(operation: Callable[[], Awaitable[T]]) -> T:
-    """Repeat what the artifact store cannot do now until it does it."""
+    """Repeat an operation until the artifact store is available."""
     return await _retry(artifact_retries(), operation)
 
 
 async def retry_for(operation: Callable[[], Awaitable[T]], seconds: float) -> T:
-    """Repeat what a store cannot do now, for so many seconds.
+    """Repeat an operation while the store is unavailable, for so many seconds.
 
     Raises:
-        StoreAwayError: it could not do it in that time. The error does not name the store's address.
+        StoreAwayError: The store was unavailable all that time. The error does not contain its address.
     """
     try:
         return await _retry(_retries_for(seconds), operation)
@@ -83,10 +83,10 @@ async def retry_for(operation: Callable[[], Awaitable[T]], seconds: float) -> T:
 
 
 async def retry_unanswered(operation: Callable[[], Awaitable[T]]) -> T:
-    """Repeat what a store may have done although its answer was lost, for `LONGEST_OUTAGE`.
+    """Repeat an operation whose answer may have been lost, for `LONGEST_OUTAGE`.
 
     Raises:
-        RedisError, OSError: nobody knows whether it was done.
+        RedisError, OSError: The outcome of the operation is unknown.
     """
     return await _retry(_retries_for(LONGEST_OUTAGE), operation)
 
@@ -102,7 +102,7 @@ def _retries_for(seconds: float) -> AsyncRetrying:
 
 
 async def _retry(retries: AsyncRetrying, operation: Callable[[], Awaitable[T]]) -> T:
-    async def attempt() -> T:  # tenacity awaits only what a coroutine function returns
+    async def attempt() -> T:  # tenacity awaits only the results of coroutine functions
         return await operation()
 
     return await retries(attempt)
@@ -110,5 +110,5 @@ async def _retry(retries: AsyncRetrying, operation: Callable[[], Awaitable[T]]) 
 
 def _log_outage(state: RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
-    # The error's own text would name the store's address.
+    # The error's own text contains the store's address.
     _log.warning("store is away", error_type=type(error).__name__, pause=state.upcoming_sleep)

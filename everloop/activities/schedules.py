@@ -1,6 +1,6 @@
-"""Lets tasks of schedules begin, and gives each what its schedule keeps for its tasks.
+"""Starts tasks of schedules, and gives each the files and the webhook of its schedule.
 
-It has a module of its own as every port of the core has.
+A module of its own, like that of every port of the core.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -20,15 +20,12 @@ from everloop.workflows.contract.calls import AdmitInput, AttachInput
 from everloop.workflows.contract.failures import ATTACHMENT_LOST, FILES_UNAVAILABLE, TOO_MUCH_ASKED
 from everloop.workflows.contract.ports import SchedulePort
 
-# A module of its own, though it is short: nothing else of a task has to do with schedules.
-
-
 LONGEST_WAIT = timedelta(minutes=1)
-"""How long a task waits until its owner may send another request."""
+"""Limit of the time that a task waits for the request rate of its owner."""
 
 
 class ScheduledTasks(SchedulePort):
-    """Counts tasks of schedules, and copies files and webhooks of the schedules to them."""
+    """Applies an owner's limits to scheduled tasks, and gives them the files and webhooks of schedules."""
 
     def __init__(
         self, files: ScheduleFiles, webhooks: ScheduleWebhooks, quotas: Quotas, limits: LimitSettings
@@ -71,7 +68,7 @@ class ScheduledTasks(SchedulePort):
                     type=ATTACHMENT_LOST,
                     non_retryable=True,
                 ) from None
-            except TooManyPushConfigsError as error:  # its client has set as many, since it was shown
+            except TooManyPushConfigsError as error:  # the client has set others since the task is listed
                 activity.logger.warning("the webhook of a schedule was left out: %s", error)
 
 

@@ -1,4 +1,4 @@
-"""What a worker counts, measures and traces, as `everloop.runtime.telemetry.instruments` says."""
+"""Metrics and traces of a worker. `everloop.runtime.telemetry.instruments` explains them."""
 
 import asyncio
 import json
@@ -31,20 +31,20 @@ from everloop.workflows.contract.tasks import TaskRef
 _log = structlog.get_logger()
 
 DeliveryOutcome = Literal["delivered", "refused", "no_answer", "not_taken", "gone", "lost", "left_out"]
-"""What came of a try to deliver a push notification.
+"""The outcome of an attempt to deliver a push notification.
 
-"refused": its address is not allowed. "not_taken": the webhook answered something else than 2xx. "gone": it
-answered 410, and its config was removed. "lost": the store lost the config. "left_out": it was given up.
+"refused": the address is not allowed. "not_taken": the webhook answered with another status than 2xx. "gone":
+it answered 410, and its config was removed. "lost": the store lost the config. "left_out": it was given up.
 """
 
 UNKNOWN_TOOL = "unknown"
-"""How calls of tools that the agent does not have are counted: a model may make up any number of names."""
+"""The metrics' name of tools that the agent does not have: models may invent any number of names."""
 
 MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 """Bounds of buckets (OpenTelemetry semantic conventions, "Generative AI metrics")."""
 
 LONG_MODEL_SECONDS = (*MODEL_SECONDS, 163.84, 327.68, 655.36, 1310.72)
-"""The same and further: a reply may take 25 minutes."""
+"""The same bounds and larger ones: a reply may take 25 minutes."""
 
 TOKENS = tuple(4**power for power in range(14))
 """Bounds of buckets, from the same conventions: 1 to 67,108,864."""
@@ -84,19 +84,19 @@ _removed = counter("everloop.housekeeping.removed", "{object}", "What housekeepi
 
 
 def begin_counters(agent_ids: Collection[str]) -> None:
-    """Let counters begin at 0."""
+    """Start counters at 0, so that they exist before their first event."""
     begin_statuses(agent_ids)
     begin(_deliveries, outcome=get_args(DeliveryOutcome))
     begin(_removed, kind=[kind.value for kind in Kind])
 
 
 def record_delivery(outcome: DeliveryOutcome) -> None:
-    """Count a try to deliver a push notification."""
+    """Count an attempt to deliver a push notification."""
     _deliveries.add(1, {"outcome": outcome})
 
 
 def record_removed(kind: str, count: int) -> None:
-    """Count what housekeeping removed; `kind` is one of `Kind`."""
+    """Count objects that housekeeping removed; `kind` is one of `Kind`."""
     _removed.add(count, {"kind": str(kind)})
 
 
@@ -116,7 +116,7 @@ def record_held_back(provider: str, why: Why) -> None:
 
 @contextmanager
 def timed_model_call(agent_id: str, model: str) -> Generator[Callable[[], None]]:
-    """Time a model call that lasts as long as the block, which calls what this yields at the first chunk."""
+    """Time a model call that lasts as long as the block. Call the yielded function at the first chunk."""
     attributes, start = _model_attributes(agent_id, model), time.perf_counter()
     failed: dict[str, str] = {}
     try:
@@ -129,13 +129,13 @@ def timed_model_call(agent_id: str, model: str) -> Generator[Callable[[], None]]
 
 
 def record_tool_reply(agent_id: str, tool: str, reply: ToolReply) -> None:
-    """Count what an attempt at a tool call came to."""
+    """Count an attempt at a tool call by its outcome."""
     _record_tool_call(agent_id, tool, reply.outcome if isinstance(reply, ToolMessage) else "question")
 
 
 @contextmanager
 def counted_if_failed(agent_id: str, tool: str) -> Generator[None]:
-    """Count an attempt that ends without a reply: Temporal tries it again, or it was cancelled."""
+    """Count an attempt that ends without a reply: it was cancelled, or Temporal retries it."""
     try:
         yield
     except asyncio.CancelledError:
@@ -175,16 +175,16 @@ def _model_attributes(agent_id: str, model: str) -> dict[str, str]:
 
 
 def error_type(error: BaseException) -> str:
-    """Return what a failed model call is counted as: the HTTP status or the kind of the error."""
+    """Return the metrics' name of a failed model call: the HTTP status or the kind of the error."""
     codes = error.codes if isinstance(error, ModelError) else ()
     return codes[0] if codes else type(error).__qualname__
 
 
-# What log lines say of an activity.
+# The context of an activity's log lines.
 
 
 class ActivityTasks(Interceptor):
-    """Completes the `TaskRef` of an activity, and names the task on all its log lines, the SDK's too.
+    """Completes the `TaskRef` of an activity, and names the task on all log lines, including the SDK's.
 
     It logs that an attempt was overtaken.
     """
@@ -201,7 +201,7 @@ class _ActivityOfTask(ActivityInboundInterceptor):
             info = activity.info()
             run = info.workflow_id or "", info.workflow_run_id or ""
             input.args = [name_task(call, *run), *input.args[1:]]
-            bind_task(task.named(*run))  # for good: each activity runs in an asyncio task of its own
+            bind_task(task.named(*run))  # never unbound: each activity runs in an asyncio task of its own
         context = trace.get_current_span().get_span_context()
         if context.is_valid:
             bind_contextvars(trace_id=trace.format_trace_id(context.trace_id))
@@ -212,11 +212,11 @@ class _ActivityOfTask(ActivityInboundInterceptor):
             raise
 
 
-# What spans of activities say: which task they are about and, where that is wanted, its content.
+# Attributes of spans of activities: the task and, if enabled, the content.
 
 
 def of_task(task: TaskRef, agent_name: str = "") -> dict[str, str]:
-    """Return the attributes that say which task, and which agent, a span is about."""
+    """Return the attributes that name the task, and the agent, of a span."""
     attributes = task.span_attributes
     if agent_name:
         attributes["gen_ai.agent.name"] = agent_name
@@ -225,12 +225,12 @@ def of_task(task: TaskRef, agent_name: str = "") -> dict[str, str]:
     return attributes
 
 
-# What people and models say, on spans, where that is wanted (OpenTelemetry GenAI conventions, opt-in).
+# Prompts and replies on spans, if enabled (OpenTelemetry GenAI conventions, opt-in).
 #
-# A secret that people supplied is in none of it: it reaches tools alone, and is blacked out of what they say.
+# They contain no secrets that people supplied: those reach tools alone, and are masked in results of tools.
 
 _MODES = {"span_only": True, "span_and_event": True, "event_only": False, "no_content": False}
-"""Other words that some libraries take for this variable; we make spans, and no events."""
+"""Values of this variable in other libraries. Everloop has spans, but no events, with content."""
 
 _FINISH_REASONS = {"tool_calls": "tool_call"}
 
@@ -242,7 +242,7 @@ def _mode(given: object) -> object:
 
 
 class ContentSettings(Settings):
-    """Whether spans have content on them."""
+    """The content of spans."""
 
     is_captured: Annotated[bool, BeforeValidator(_mode)] = Field(
         default=False, validation_alias="OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -252,7 +252,7 @@ class ContentSettings(Settings):
 
 
 def record_prompt(span: Span, messages: Sequence[Mapping[str, object]]) -> None:
-    """Put what the model reads on its span; of files, only that there are some."""
+    """Add the input of the model to its span. Files are only mentioned."""
     if not span.is_recording():
         return
     system = list(takewhile(lambda message: message["role"] == "system", messages))
@@ -263,7 +263,7 @@ def record_prompt(span: Span, messages: Sequence[Mapping[str, object]]) -> None:
 
 
 def record_completion(span: Span, reply: AssistantMessage) -> None:
-    """Put what the model wrote on its span."""
+    """Add the model's reply to its span."""
     parts: list[JsonValue] = []
     if reply.reasoning:
         parts.append({"type": "reasoning", "content": reply.reasoning})
@@ -276,12 +276,12 @@ def record_completion(span: Span, reply: AssistantMessage) -> None:
 
 
 def record_arguments(span: Span, call: ToolCall) -> None:
-    """Put the arguments that the model wrote on the span of a tool."""
+    """Add the model's arguments to the span of a tool."""
     span.set_attribute("gen_ai.tool.call.arguments", _json(_parsed(call.arguments)))
 
 
 def record_tool_result(span: Span, reply: ToolReply) -> None:
-    """Put what the model reads of a call on its span; a question is for people, and no result."""
+    """Add the result that the model reads to the span of a tool. A question to people is not a result."""
     if isinstance(reply, ToolMessage):
         span.set_attribute("gen_ai.tool.call.result", _json(reply.content))
 
@@ -318,7 +318,7 @@ def _text(content: str) -> dict[str, JsonValue]:
 
 
 def _parsed(arguments: str) -> JsonValue:
-    """Return arguments as the JSON that they should be, else as they are."""
+    """Parse arguments as JSON, or return them as they are."""
     try:
         return cast("JsonValue", json.loads(arguments or "{}"))
     except (ValueError, RecursionError):

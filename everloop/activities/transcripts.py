@@ -22,10 +22,10 @@ _log = structlog.get_logger()
 def whole_transcript(
     opened: OpenedTranscript, length: int, digest: str = ""
 ) -> tuple[TranscriptMessage, ...]:
-    """Return the messages, which are those that the history holds if there is a digest to compare.
+    """Return the messages. If there is a digest they equal those of the history.
 
     Raises:
-        ApplicationError: `TranscriptMissing`: one is not there, or is another one.
+        ApplicationError: `TranscriptMissing`: a message is missing or differs.
     """
     found = extend_digest("", opened.messages or ()) if digest else ""
     return _check(opened, found, length, digest)
@@ -35,14 +35,14 @@ def _check(opened: OpenedTranscript, found: str, length: int, digest: str) -> tu
     if opened.messages is None:
         raise _missing(f"the cache does not hold the {length} messages of the transcript")
     if digest and found != digest:
-        # A worker that was thought dead has written late, or one of another version has written or reads.
+        # A worker considered dead has written late, or a worker of another version has written or reads.
         _log.warning("cached transcript differs from the task's", length=length)
         raise _missing(f"the {length} messages of the transcript in the cache are not those of the task")
     return opened.messages
 
 
 RECENT_BYTES = 16 * 1024 * 1024
-"""How much a process remembers of the transcripts that it has read; in memory it is about twice as much."""
+"""Limit of the transcripts that a process caches. They take about twice as much memory."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,9 @@ class _Beginning:
 
 
 class RecentTranscripts:
-    """The transcripts that a process has read last: a call late in a task reads what is new alone.
+    """Cache of the transcripts that a process has read last: a call late in a task reads only new messages.
 
-    That they are still those of the history is proved by the digest that comes with each call. Where it is
-    another one, all is read.
+    The digest in each call proves that they equal those of the history. If it differs, all is read again.
     """
 
     def __init__(self, most: int = RECENT_BYTES) -> None:
@@ -74,10 +73,10 @@ class RecentTranscripts:
     ) -> OpenedTranscript:
         """Return a transcript with all of its messages, or with the reply that an earlier attempt has stored.
 
-        `read` opens it without as many messages from its beginning as it is told.
+        `read` opens it without the given number of messages at its beginning.
 
         Raises:
-            ApplicationError: as for `whole_transcript`.
+            ApplicationError: As for `whole_transcript`.
         """
         begun = self._take(task_id, length) if digest else _Beginning()
         opened = await read(len(begun.messages))
@@ -111,7 +110,7 @@ def _missing(problem: str) -> ApplicationError:
 
 
 class CachedTranscripts(TranscriptPort):
-    """Writes to the store that model calls read."""
+    """Writes the transcripts that model calls read."""
 
     def __init__(self, transcripts: Transcripts, leases: ToolRecords) -> None:
         self._transcripts = transcripts

@@ -1,4 +1,4 @@
-"""Remembers the conversation of a context, and sums up what is too old to be recalled."""
+"""Stores the conversation of a context, and summarizes messages that are too old to be recalled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,10 +39,10 @@ from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.ports import ContextPort
 from everloop.workflows.contract.settings import Memory
 
-# What is summed up next of a conversation.
+# The next block of a conversation to summarize.
 
 MAX_BLOCK_CHARACTERS = 60_000
-"""Of the messages, as JSON, that one call of the model sums up, unless one of them alone has more."""
+"""Limit of the messages, as JSON, that one call of the model summarizes. A longer message is alone."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,10 @@ class SummaryStep:
 def next_step(
     summaries: Sequence[ConversationSummary], start: int, messages: Sequence[ConversationMessage]
 ) -> SummaryStep | None:
-    """Return what to sum up, None if nothing is left. `messages` are too old to be recalled, from `start` on.
+    """Return the next block to summarize, or None if nothing is left.
 
-    No summary covers them. Their range is cut into blocks so that no call of the model has to read too much.
+    `messages` are too old to be recalled, begin at `start`, and are not in a summary. They are cut into
+    blocks to limit the input of a call.
     """
     if not messages:
         return None
@@ -71,21 +72,21 @@ def next_step(
 
 
 def _block_end(messages: Sequence[ConversationMessage]) -> int:
-    """Return how many messages one summary takes: those that fit, or else the fewest that belong together."""
+    """Return the length of the next block: the messages that fit, at least the first inseparable group."""
     ends = [end for end in safe_ends(messages) if end]
     sizes = list(accumulate(len(message.model_dump_json()) for message in messages))
     return max((end for end in ends if sizes[end - 1] <= MAX_BLOCK_CHARACTERS), default=ends[0])
 
 
 MAX_SUMMARY_CHARACTERS = 8_000
-"""How much of a summary is kept: a model may write more than the 500 words that it is asked for."""
+"""Limit of a stored summary. The prompt asks for 500 words, but a model may write more."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class _Conversation:
-    """Its summaries, and the messages from position `start` on, which none of them covers."""
+    """Summaries of a conversation, and the messages from position `start` on, which they do not cover."""
 
     summaries: Sequence[ConversationSummary]
     start: int
@@ -94,10 +95,10 @@ class _Conversation:
 
 @dataclass(eq=False)
 class RememberedConversation(ContextPort):
-    """Reads and writes the conversation of a task's context, which is its owner's alone.
+    """Reads and writes the conversation of a task's context, which belongs to its owner.
 
-    Summaries are written one by one. Dying anywhere costs at most the one that is being written. The messages
-    stay where they are, so that a failure loses nothing.
+    Summaries are written one by one. A crash costs at most the one in progress. The messages stay stored, so
+    a failure loses nothing.
     """
 
     conversations: Conversations
@@ -113,7 +114,7 @@ class RememberedConversation(ContextPort):
         summaries = () if memory.strategy == "window" else await self.conversations.get_summaries(context)
         end = (await self.conversations.get_span(context)).stop if summaries else 0
         messages = recalled(summaries, recent, end)
-        # Also if there are none: an earlier attempt may have put some that are forgotten since.
+        # Also without messages: an earlier attempt may have stored some that were deleted since.
         await self.transcripts.put(call.task.task_id, call.task.run_id, 0, messages, lease)
         return LoadContextResult(messages=tuple(messages))
 
@@ -134,14 +135,14 @@ class RememberedConversation(ContextPort):
         context, last = context_key(call.task.owner, call.task.context_id), None
         async with heartbeating() as heartbeat:
             forgotten = await self.conversations.times_forgotten(context)
-            # The same step again means that its summary came too late: another task is at it.
+            # The same step again: its summary came too late, because another task writes it.
             while (step := await self._next_step(context, call.memory)) and step != last:
                 summary = await self._write(call, step, heartbeat)
                 await self.conversations.compact(context, summary, forgotten)
                 last, forgotten = step, await self.conversations.times_forgotten(context)
 
     async def _recent(self, context: str, memory: Memory) -> Sequence[ConversationMessage]:
-        """Return the newest messages that fit; if not even the last words do, without their files."""
+        """Return the newest messages that fit. If the last message does not, without its files."""
         count, tokens = memory.max_messages, token_budget(memory)
         if recent := await self.conversations.get_recent(context, count, tokens):
             return recent
@@ -160,9 +161,9 @@ class RememberedConversation(ContextPort):
         return _Conversation(summaries, span.stop - len(messages), messages)
 
     def _too_old(self, memory: Memory, found: _Conversation) -> Sequence[ConversationMessage]:
-        """Return what is to be summed up: nothing while all is recalled, then all but half of that.
+        """Return the messages to summarize: none while all are recalled, else all but half of the budget.
 
-        Summing up only what is recalled no more would take a model call after each task.
+        A summary of only the messages beyond the budget would cost a model call after each task.
         """
         rooms = [
             Room(memory.max_messages, token_budget(memory), self.conversations.count_tokens),

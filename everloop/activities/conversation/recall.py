@@ -1,4 +1,4 @@
-"""What a task recalls of a conversation: summaries of the older part, and the newest messages."""
+"""Context that a task recalls from a conversation: summaries of the older part, and the newest messages."""
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
@@ -24,37 +24,37 @@ from everloop.workflows.contract.parts import cut_for_model
 from everloop.workflows.contract.settings import Memory
 
 MAX_BYTES = 100_000
-"""Of what a task recalls, as JSON: it stands in the task's history."""
+"""Limit of the recalled context, as JSON: it is stored in the task's history."""
 
 MAX_SUMMARY_BYTES = 40_000
-"""Of the summaries in it, the newest ones."""
+"""Limit of the summaries in it. The newest ones are used."""
 
 MAX_TOKENS = MAX_BYTES // 4
-"""So many tokens are recalled at most, whatever the agent's memory says: there is no room for more."""
+"""Limit of an agent's token budget: more would not fit into `MAX_BYTES`."""
 
 
 def token_budget(memory: Memory) -> int:
-    """Return of how many tokens messages are recalled, summaries not counted."""
+    """Return the token budget of recalled messages. Summaries are not counted."""
     return min(memory.max_tokens, MAX_TOKENS)
 
 
 def byte_budget(summaries: Sequence[ConversationSummary]) -> int:
-    """Return how many bytes of messages are recalled for sure beside these summaries."""
+    """Return the bytes that are left for messages beside these summaries."""
     return MAX_BYTES - min(sum(byte_size(_message(summary)) for summary in summaries), MAX_SUMMARY_BYTES)
 
 
 def byte_size(message: ConversationMessage) -> int:
-    """Return how many bytes a message has, as JSON."""
+    """Return the size of a message as JSON, in bytes."""
     return len(message.model_dump_json().encode())
 
 
 def recalled(
     summaries: Sequence[ConversationSummary], recent: Sequence[ConversationMessage], end: int
 ) -> list[ConversationMessage]:
-    """Return the messages with which a transcript begins, as far as there is room: the newest ones.
+    """Return the initial messages of a transcript: the newest ones that fit.
 
-    `recent` are the last messages of the conversation, up to position `end`, which counts where there are
-    summaries: one is recalled unless it begins among those of them that are.
+    `recent` are the last messages of the conversation, up to position `end`, which is only used with
+    summaries. A summary is recalled unless it begins within the recalled messages.
     """
     kept = list(recent)
     while True:
@@ -64,11 +64,11 @@ def recalled(
         fitting = newest_messages(kept, room) or newest_messages(with_lines_for_files(kept), room)
         if len(fitting) == len(kept):
             return _with_ids_of_place([*earlier, *fitting])
-        kept = fitting  # fewer: their summary may be needed now
+        kept = fitting  # fewer messages: they may need their summary now
 
 
 def _with_ids_of_place(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
-    """Return the messages with the ids that calls get here: those of two earlier tasks may be the same."""
+    """Return the messages with call ids by position: two earlier tasks may have used the same ids."""
     placed = list[ConversationMessage]()
     ids = dict[str, str]()
     for position, message in enumerate(messages):
@@ -84,36 +84,36 @@ def _with_ids_of_place(messages: Sequence[ConversationMessage]) -> list[Conversa
 
 
 def _message(summary: ConversationSummary) -> UserMessage:
-    """Return the summary as a message of the user, with an id that is the same whenever it is recalled."""
+    """Return the summary as a message of the user. Its id is the same for each recall."""
     return UserMessage(
         message_id=f"summary-{summary.level}-{summary.start}-{summary.end}",
         parts=(TextPart(text=f"[Summary of earlier conversation]\n{summary.text}"),),
     )
 
 
-# What is remembered of the transcript of a task.
+# The part of a task's transcript that is remembered.
 
 MAX_CHARACTERS = 10_000
-"""Of one message that is remembered: the rest is cut off."""
+"""Limit of a remembered message. The rest is cut off."""
 
 MAX_RESULT_CHARACTERS = 4_000
-"""Of the result of a tool that is remembered."""
+"""Limit of the remembered result of a tool."""
 
 MAX_ARGUMENT_CHARACTERS = 2_000
-"""Of the arguments of a tool call that are remembered."""
+"""Limit of the remembered arguments of a tool call."""
 
 MAX_FILES = 10
-"""Of one message: of further files only a line is remembered, among its words."""
+"""Limit of the files of a message. Of others only a line in the text is remembered."""
 
 MAX_URL_CHARACTERS = 1_000
-"""Of a file that is remembered as one: of a file with a longer URL only a line is."""
+"""Limit of the URL of a remembered file. With a longer one only a line is remembered."""
 
 
 def remembered(transcript: Sequence[TranscriptMessage]) -> list[ConversationMessage]:
-    """Return what is worth remembering: words, tool calls with their results, and where files are.
+    """Return the part to remember: text, tool calls with their results, and the addresses of files.
 
-    Left out are summaries and lists of tools, replies that were refused, what only the model was told, calls
-    without a result, what a model thought, and how it came to a task.
+    Left out are summaries and lists of tools, refused replies, messages for the model alone, calls without a
+    result, the model's reasoning, and the request that became a task.
     """
     spoken = list(_without_refusals(transcript))
     messages = list[ConversationMessage]()
@@ -127,14 +127,14 @@ def remembered(transcript: Sequence[TranscriptMessage]) -> list[ConversationMess
         elif message.call_id in wanted:
             wanted -= {message.call_id}  # a second result has no call
             content = cut_for_model(message.content, MAX_RESULT_CHARACTERS)
-            # No later task reads on in it, nor looks at its files again.
+            # Later tasks do not continue reading in it, nor read its files again.
             beginning = {"content": content, "whole": 0, "kept": "", "files": ()}
             messages.append(message.model_copy(update=beginning))
     return messages
 
 
 def _without_refusals(transcript: Iterable[TranscriptMessage]) -> Iterable[SpokenMessage]:
-    """Return the messages that stand: no refused reply, and nothing that only the model was told."""
+    """Return the messages without refused replies and messages for the model alone."""
     for message in transcript:
         is_notice = isinstance(message, UserMessage) and not message.message_id
         is_refused = isinstance(message, AssistantMessage) and message.refused
@@ -143,7 +143,7 @@ def _without_refusals(transcript: Iterable[TranscriptMessage]) -> Iterable[Spoke
 
 
 def _answered(reply: AssistantMessage, later: Iterable[SpokenMessage]) -> frozenset[str]:
-    """Return the ids of the calls that have a result, but for the one that asked for a task."""
+    """Return the ids of the calls with a result, except for the one that asked for a task."""
     rest = takewhile(lambda message: not isinstance(message, AssistantMessage), later)
     results = {message.call_id for message in rest if isinstance(message, ToolMessage)}
     return frozenset(call.id for call in reply.tool_calls if call.name != CREATE_TASK) & results
@@ -156,18 +156,18 @@ def _reply(reply: AssistantMessage, answered: frozenset[str]) -> list[AssistantM
 
 
 def _call(call: ToolCall) -> ToolCall:
-    if call.opaque:  # nobody knows any more which model wanted it back
+    if call.opaque:  # only for the model that returned it, which is not recorded
         call = call.model_copy(update={"opaque": ""})
     if len(call.arguments) <= MAX_ARGUMENT_CHARACTERS:
         return call
-    # Providers refuse arguments that are no JSON.
+    # Providers refuse arguments that are not JSON.
     return call.model_copy(
         update={"arguments": dumps({"cut": cut_for_model(call.arguments, MAX_ARGUMENT_CHARACTERS)})}
     )
 
 
 def with_lines_for_files(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
-    """Return the messages with a line in place of each file, which takes less room."""
+    """Return the messages with a line instead of each file, which is shorter."""
     return [_with_lines(message) if isinstance(message, UserMessage) else message for message in messages]
 
 
@@ -178,7 +178,7 @@ def _with_lines(message: UserMessage) -> UserMessage:
 
 def _user_message(message: UserMessage) -> UserMessage:
     files = (part for part in message.parts if isinstance(part, FilePart))
-    # Of one that is kept somewhere its address is enough.
+    # The address of a stored file is enough.
     kept = [file for file in files if not file.content and len(file.url) <= MAX_URL_CHARACTERS][:MAX_FILES]
     texts = [part_text(part, _line_of) for part in message.parts if not any(part is file for file in kept)]
     bare = [part.model_copy(update={"metadata": {}}) for part in kept]

@@ -1,4 +1,4 @@
-"""Says what tasks are doing while they work."""
+"""Narrates tasks while they work."""
 
 import asyncio
 import time
@@ -37,18 +37,18 @@ from everloop.workflows.contract.tasks import TaskView
 # The narration of one task, from its beginning to the first artifact, question or end.
 
 MOST_SKIPPED = 63
-"""How many intervals pass without a call, at most, while the model fails."""
+"""Limit of the intervals without a call while the model fails."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class NarrationTerms:
-    """How much may be done for one task.
+    """Limits of the narration of one task.
 
-    `least_interval`: in seconds, whatever the agent wants (default 1). `max_calls`: of the model (default
-    200). `max_outage`: how long the view of the task may be missing (default 10 minutes). `longest`: after
-    which nothing more is narrated (default 23 hours; Temporal ends the activity after 24).
+    `least_interval`: lower bound of the agent's interval, in seconds (default 1). `max_calls`: calls of the
+    model (default 200). `max_outage`: how long the view of the task may be missing (default 10 minutes).
+    `longest`: time limit of the narration (default 23 hours; Temporal ends the activity after 24).
     """
 
     least_interval: float = 1.0
@@ -59,10 +59,10 @@ class NarrationTerms:
 
 @dataclass(eq=False)
 class Narration:
-    """Tells what is new in the stream of a task; reads it without waiting, once an interval.
+    """Narrates the news in the stream of a task. It polls the stream once an interval.
 
-    It stops at what comes after its start, which heartbeats carry on to the next attempt together with the
-    number of calls; what was narrated already stands in the stream.
+    It stops at an artifact, a question or an end after its start. Heartbeats carry the start and the number
+    of calls to the next attempt; earlier narrations are in the stream.
     """
 
     models: Models
@@ -87,15 +87,15 @@ class Narration:
         self._skips = 0
 
     async def run(self) -> None:
-        """Narrate what is new every interval, until nothing more comes; one narrator at a time."""
-        with suppress(RedisError, OSError):  # that it is away costs a fence, and no narration
+        """Narrate the news of each interval until the narration ends. One narrator works at a time."""
+        with suppress(RedisError, OSError):  # an outage costs a fence, not the narration
             await self.lease.claim()
         await self.lease.hold(self._narrate())
         await self.lease.end()
 
     @property
     def _calls(self) -> int:
-        """How often the model was asked, also by earlier attempts."""
+        """Number of the model's calls, including earlier attempts."""
         return self.heartbeat.carried.get("calls", 0)
 
     async def _narrate(self) -> None:
@@ -113,7 +113,7 @@ class Narration:
         _log.info("nothing more is narrated: it is enough for one task", calls=self._calls)
 
     async def _goes_on(self) -> bool:
-        """Look at the task; return whether more may be narrated. An outage is waited out for a while."""
+        # Also without messages: an earlier attempt may have stored some that were deleted since.
         try:
             is_over = await (self._look() if self._has_begun else self._begin())
         except (RedisError, OSError) as error:
@@ -127,9 +127,9 @@ class Narration:
         return not is_over
 
     async def _begin(self) -> bool:
-        """Take in what has happened before; return whether the task is over.
+        """Read the earlier events; return True if the task has ended.
 
-        A task that has just been answered may still say that it waits.
+        A task that has just been answered may still have the status of its question.
         """
         snapshot = await self.views.load(self._task.task_id)
         self._is_seen = snapshot is not None
@@ -142,7 +142,7 @@ class Narration:
         return is_over or snapshot.view.status.state.is_terminal
 
     async def _look(self) -> bool:
-        """Take in what is new; return whether the task is over."""
+        """Read the new events; return True if the task has ended."""
         if await self._reads_the_end():
             return True
         state = await self.views.state(self._task.task_id)
@@ -150,7 +150,7 @@ class Narration:
         return state is not None and not is_at_work(state)
 
     async def _reads_the_end(self) -> bool:
-        """Read on, without waiting: that would hold a connection for each narrator."""
+        """Read new events without blocking: that would hold a connection for each narrator."""
         while page := await self.views.read({self._task.task_id: self._position}, wait=0):
             for streamed in page:
                 self._position = streamed.position
@@ -167,7 +167,7 @@ class Narration:
         return is_new and _ends_narration(streamed.event)
 
     def _is_due(self) -> bool:
-        """Whether the model is asked in this interval; while it fails, it is asked ever more rarely."""
+        """True if this interval calls the model. While the model fails, intervals without a call increase."""
         if not (self._is_seen and self._story.has_news):
             return False
         is_due = self._skips == 0
@@ -175,7 +175,7 @@ class Narration:
         return is_due
 
     async def _ask(self) -> str:
-        """Return the narration of the model; empty if that is nothing new, or it cannot answer."""
+        """Return the model's narration, or an empty string if it has no news or the call fails."""
         self.heartbeat.carried["calls"] = self._calls + 1
         self.heartbeat.send()
         request = narration_request(self.model, self._subject, self._story)
@@ -199,7 +199,7 @@ class Narration:
 
 
 async def _read(stream: AsyncIterable[Delta], assembler: ReplyAssembler) -> None:
-    """Read until there is enough; hanging up then ends what is written, and paid for, beyond it."""
+    """Read until the answer is long enough. Closing the stream then stops the model, and the cost."""
     async for delta in stream:
         assembler.feed(delta)
         if is_enough(assembler.reply.text):
@@ -208,7 +208,7 @@ async def _read(stream: AsyncIterable[Delta], assembler: ReplyAssembler) -> None
 
 
 def _ends_narration(event: TaskEvent) -> bool:
-    """Whether clients have something better to look at from here on: an artifact, a question or the end."""
+    """True if clients have something better to show: an artifact, a question or the end."""
     match event:
         case ArtifactChunk():
             is_withdrawal = event.artifact_id == RESPONSE_ARTIFACT and event.part == EMPTY
@@ -226,17 +226,17 @@ def _subject(view: TaskView) -> str:
 
 
 LONGEST_ANSWER = timedelta(seconds=20)
-"""Of the model; after that a narration would be too late."""
+"""Timeout of the model. A later narration would be out of date."""
 
 _TERMS = NarrationTerms()
 
 
 @dataclass(eq=False)
 class Narrator(NarratorPort):
-    """Looks at the stream of a task every few seconds, and lets a model narrate what is new in it.
+    """Reads the stream of a task every few seconds, and has a model narrate the news.
 
-    It never fails: what goes wrong is logged, and costs a narration. What its calls use is not counted as
-    used by the task.
+    It never fails: errors are logged, and cost a narration. The usage of its calls is not counted for the
+    task.
     """
 
     models: Models

@@ -39,39 +39,39 @@ if TYPE_CHECKING:
 
     from everloop.activities.push.notifications import Body
 
-# One POST to a webhook, to an address that was judged a moment before, and nowhere else.
+# One POST to a webhook, only to an address that was checked just before.
 
 TIME_LIMIT = 10.0
-"""Seconds for all of it, from the look-up of the name to the end of the answer."""
+"""Seconds for the whole post, from the look-up of the name to the end of the answer."""
 
 ANSWER_BYTES = 4_096
-"""How much of an answer is read, so that its sender hears no error; nobody looks at it."""
+"""Limit of the answer's bytes that are read and dropped, so that the sender gets no error."""
 
 MOST_BYTES = 32_768
-"""Of all that a webhook sends. Heads that precede its answer (1xx) need have no end, and reading them keeps a
-worker from all else."""
+"""Limit of all bytes from a webhook. Interim answers (1xx) may be endless, and reading them would block a
+worker."""
 
 
 class UndeliveredError(Exception):
-    """The webhook did not take the notification. The message holds nothing of the URL but its host."""
+    """The webhook did not accept the notification. The message contains only the host of the URL."""
 
 
 class RefusedError(UndeliveredError):
-    """We did not send it, because of where it would have gone."""
+    """The notification was not sent, because its address is not allowed."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a webhook answered; names of headers are in small letters."""
+    """The answer of a webhook. Names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
 
 
 class Webhooks:
-    """Posts by HTTP/1.1, without proxies, redirects or connections that are kept.
+    """Posts by HTTP/1.1, without proxies, redirects or reuse of connections.
 
-    `tls` is for servers whose certificates are not commonly known; `time_limit` in seconds is for one post.
+    `tls` is for servers with private certificates. `time_limit` is in seconds, for one post.
     """
 
     def __init__(
@@ -82,20 +82,20 @@ class Webhooks:
         self.time_limit = time_limit
 
     async def post(self, url: str, content: bytes, headers: Mapping[str, str], *, owner: str = "") -> Answer:
-        """Post for an owner, and return whatever the answer is.
+        """Post for an owner, and return the answer, whatever its status.
 
         Raises:
-            RefusedError: this is no place to post to.
-            UndeliveredError: there was no answer in time.
+            RefusedError: The address is not allowed.
+            UndeliveredError: There was no answer in time.
         """
-        import httpcore  # noqa: PLC0415 -- 4 MiB with TLS, which a worker does without that notifies nobody
+        import httpcore  # noqa: PLC0415 -- 4 MiB with TLS, which a worker without webhooks does not load
         import httpx  # noqa: PLC0415 -- likewise
 
         self._tls = self._tls or httpx.create_ssl_context()
         try:
             async with asyncio.timeout(self.time_limit):
                 return await self._post(read_url(url), content, headers, owner)
-        except TimeoutError as error:  # that of a look-up says so
+        except TimeoutError as error:  # that of a look-up has a text
             problem = str(error) or f"the webhook did not answer within {self.time_limit:.0f} s"
             raise UndeliveredError(problem) from None
         except UnfitUrlError as error:
@@ -129,7 +129,7 @@ class Webhooks:
 
 
 DELIVERY_TIME = timedelta(hours=24)
-"""How long a notification is tried from the first time that its webhook did not take it."""
+"""Time for which a notification is retried, from the first failure at its webhook."""
 
 _LONGEST_BACKOFF_EXPONENT = 10
 
@@ -138,11 +138,11 @@ _log = structlog.get_logger()
 
 @dataclass(eq=False)
 class PushDelivering(PushPort):
-    """Posts what a client has not got yet, and then notes that it has.
+    """Posts the next notification of a client, and then records its acknowledgement.
 
-    If we die in between, it is posted again under the same id. One attempt at a time delivers to a webhook.
-    A config that its client removed ends its delivery, and so does one that the store has lost: it may come
-    back only from the client.
+    If the worker dies in between, it is posted again under the same id. One attempt at a time delivers to a
+    webhook. The delivery ends when its client removes the config, or the store has lost it: only the client
+    can set it again.
     """
 
     configs: PushConfigs
@@ -178,14 +178,14 @@ class PushDelivering(PushPort):
         news = await self._feed.next(config.task_id, start)
         body = await self._body(config, news.subject) if isinstance(news, News) else None
         if isinstance(news, News) and body and not await self._send(config, lease, body, news.name):
-            return DeliverPushResult(delivered=True)  # look again: it may have been set anew meanwhile
+            return DeliverPushResult(delivered=True)  # its config may have been set again
         if news.position != start:
             await self.configs.advance(config, start=start, end=news.position)
         is_over = isinstance(news, Nothing) and news.is_over
         return DeliverPushResult(delivered=isinstance(news, News), done=is_over)
 
     async def _body(self, config: PushConfig, subject: Subject) -> "Body | None":
-        """Return what is posted; None for what a client of 0.3 has no word for."""
+        """Return the body to post, or None if A2A 0.3 cannot express it."""
         from everloop.activities.push.notifications import with_status, write_body, write_legacy_body  # noqa: PLC0415 -- see its head
 
         if not config.is_legacy:
@@ -200,7 +200,7 @@ class PushDelivering(PushPort):
                 return None
 
     async def _send(self, config: PushConfig, lease: CallLease, body: "Body", news: str) -> bool:
-        """Post, or leave out what was tried for long enough; return whether the webhook is still there."""
+        """Post, or give up after the time limit; return whether the webhook still exists."""
         try:
             return await self._post(config, lease, body, news)
         except ApplicationError as failure:
@@ -211,7 +211,7 @@ class PushDelivering(PushPort):
         return True
 
     def _refused_for(self, news: str) -> timedelta:
-        """Return how long a notification has been refused: attempts carry on when it first was."""
+        """Return for how long a notification has failed: attempts carry the time of the first failure."""
         now = time.time()
         details = activity.info().heartbeat_details
         if list(details[:1]) == [news]:
@@ -220,13 +220,13 @@ class PushDelivering(PushPort):
         return timedelta()
 
     async def _post(self, config: PushConfig, lease: CallLease, body: "Body", news: str) -> bool:
-        """Post, and return whether it was taken; if not, its webhook is gone, and so is the config.
+        """Post, and return True if it was accepted, False if the webhook is gone and the config was removed.
 
-        It is posted while nobody else can post what comes after it.
+        No other attempt can post a later notification meanwhile.
 
         Raises:
             ApplicationError: `PushFailed`.
-            OvertakenError: another attempt has posted it, or does so now.
+            OvertakenError: Another attempt has posted it, or is posting it.
         """
         headers = {
             "Content-Type": body.media_type,
@@ -272,7 +272,7 @@ def _problem(answer: Answer) -> str:
 def _failed(
     config: PushConfig, outcome: DeliveryOutcome, problem: str, asked: timedelta | None = None
 ) -> ApplicationError:
-    """Return a failure that is tried again: not sooner than the webhook asks, nor than our own backoff."""
+    """Return a retryable failure. The delay is the longer of the webhook's own and our backoff."""
     attempt = activity.info().attempt
     record_delivery(outcome)
     _log.warning(
@@ -283,5 +283,5 @@ def _failed(
         problem,
         type=PUSH_FAILED,
         next_retry_delay=asked if asked and asked > backoff else None,
-        category=ApplicationErrorCategory.BENIGN,  # or the SDK logs it as well, with a stack
+        category=ApplicationErrorCategory.BENIGN,  # otherwise the SDK logs it as well, with a stack
     )

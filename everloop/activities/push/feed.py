@@ -1,4 +1,4 @@
-"""What a client that is notified has not got yet."""
+"""The next push notification of a client."""
 
 import asyncio
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from everloop.workflows.contract.calls import TASK_UNREADABLE
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
 from everloop.workflows.contract.tasks import Artifact, TaskView
 
-# What the workflows of tasks say of them, where the store of views may have lost it.
+# Views of tasks from their workflows, in case the store has lost them.
 
 RPC_TIMEOUT = 5.0
 
 
 class TaskWorkflows:
-    """Asks Temporal about tasks; changes nothing. A view has room for `max_bytes` of what a task put out."""
+    """Queries workflows for the views of tasks. A view holds at most `max_bytes` of a task's output."""
 
     def __init__(self, client: Client, artifacts: Artifacts, max_bytes: int = MAX_TASK_BYTES) -> None:
         self._client = client
@@ -32,7 +32,7 @@ class TaskWorkflows:
         self._max_bytes = max_bytes
 
     async def view(self, task_id: str) -> TaskView | None:
-        """Return the whole view of a task, None if there is no such workflow.
+        """Return the complete view of a task, or None if there is no such workflow.
 
         Raises:
             ApplicationError: `TaskUnreadable`.
@@ -56,14 +56,14 @@ def _unreadable(error: Exception) -> ApplicationError:
 
 
 Subject = TaskView | StatusChanged | Artifact
-"""What is sent: the whole task, a new status, or an artifact that became complete."""
+"""The subject of a notification: the whole task, a new status, or a completed artifact."""
 
 
 @dataclass(frozen=True)
 class News:
-    """The next notification, and the position up to which the client knows the task once it is sent.
+    """The next notification, and the position that the client has acknowledged once it accepts it.
 
-    `name` distinguishes it from all others of its task, however often it is looked up.
+    `name` identifies the notification within its task, and is the same for each look-up.
     """
 
     position: str
@@ -73,18 +73,18 @@ class News:
 
 @dataclass(frozen=True)
 class Nothing:
-    """There is nothing to send up to this position. `is_over`: nor will there be."""
+    """There is nothing to send up to this position. `is_over`: nor will there be later."""
 
     position: str
     is_over: bool
 
 
 class PushFeed:
-    """Reads the stream of a task; a client that got nothing, or whose place in it is lost, gets the view.
+    """Reads the stream of a task. A client without a valid position in it gets the whole view.
 
-    A view that is gone, or that says that it is incomplete, is rebuilt here, as gateways do it for whoever
-    asks. One that lacks its last status is left to gateways (`everloop.gateway.tasks.reconcile`), whose sweep
-    finds it and notifies the deliveries when it is right again.
+    A view that is missing or marked as incomplete is rebuilt here, as gateways do on a request. A view
+    without its last status is left to gateways (`everloop.gateway.tasks.reconcile`): their sweep repairs it
+    and then notifies the deliveries.
     """
 
     def __init__(self, views: TaskViews, workflows: TaskWorkflows) -> None:
@@ -92,7 +92,7 @@ class PushFeed:
         self._workflows = workflows
 
     async def next(self, task_id: str, position: str) -> News | Nothing:
-        """Return what follows a position; empty: the whole task.
+        """Return the next notification after a position. If that is empty, the whole task.
 
         Raises:
             ApplicationError: `TaskUnreadable`.
@@ -112,7 +112,7 @@ class PushFeed:
         return Nothing(position, is_over=state.is_terminal)
 
     async def _whole(self, task_id: str, position: str) -> News | Nothing:
-        """Return the task as it is."""
+        """Return the whole task as a notification."""
         snapshot = await self._views.load(task_id)
         is_complete = snapshot and not snapshot.is_incomplete
         if not is_complete and (known := await self._workflows.view(task_id)):
@@ -121,7 +121,7 @@ class PushFeed:
         if snapshot is None:
             return Nothing(position, is_over=True)
         view, state = snapshot.view, snapshot.view.status.state
-        if snapshot.position == position == START:  # a view without any stream
+        if snapshot.position == position == START:  # a view without a stream
             return Nothing(snapshot.position, is_over=state.is_terminal)
         return News(snapshot.position, view, f"task {view.run_id} {view.version} {state}")
 

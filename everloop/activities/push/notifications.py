@@ -1,4 +1,4 @@
-"""Notifications as A2A has them. Pure. Loaded with the first one: A2A's messages take 3 MiB.
+"""Bodies of notifications in A2A's formats. Pure. Loaded on first use: A2A's messages take 3 MiB.
 
 Source: A2A 1.0 §4.3.3 (a StreamResponse), and 0.3 §9.5 (a Task).
 """
@@ -19,7 +19,7 @@ from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
 
 @dataclass(frozen=True)
 class Body:
-    """What is posted."""
+    """The body of a notification."""
 
     content: bytes
     media_type: str
@@ -47,7 +47,7 @@ def write_body(config: PushConfig, subject: Subject) -> Body:
 
 
 def write_legacy_body(config: PushConfig, view: TaskView) -> Body:
-    """Return the notification for a client of A2A 0.3: always the task."""
+    """Return the notification for a client of A2A 0.3, which is always the task."""
     from a2a.compat.v0_3 import conversions  # noqa: PLC0415 -- 2 MiB for clients of old
 
     task = conversions.to_compat_task(to_task(view, config.public_url))

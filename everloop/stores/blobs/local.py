@@ -24,23 +24,23 @@ from everloop.runtime.blobs import (
     is_key,
 )
 
-# What a local directory of blobs holds.
+# The files of a local directory of blobs.
 
 UNFINISHED = ".unfinished"
-"""Folder of files that are being written. No key begins with a dot. The housekeeping removes what killed
-processes left there."""
+"""Folder of files that are being written. No key begins with a dot. The housekeeping removes leftovers of
+killed processes."""
 
 PAGE = 1000
 """Blobs on a page."""
 
 LOOKED_AT = 20_000
-"""Files that are looked at for one page."""
+"""Limit of the files that are examined for one page."""
 
 T = TypeVar("T")
 
 
 def _entries(folder: Path) -> list[tuple[str, bool]]:
-    """Return names, in order, and whether they are folders; symbolic links are followed by nobody."""
+    """Return names, in order, and whether they are folders. Symbolic links are not followed."""
     try:
         with os.scandir(folder) as found:
             entries = [
@@ -52,12 +52,12 @@ def _entries(folder: Path) -> list[tuple[str, bool]]:
 
 
 def _order(path: str) -> list[str]:
-    """Return what sorts paths as folders are gone through: / before all other signs."""
+    """Return the sort key of a path in the order of a tree walk: / before all other characters."""
     return path.split("/") if path else []
 
 
 def _may_hold(folder: str, after: str) -> bool:
-    """Whether a folder may hold a path that comes after this one."""
+    """True if a folder may contain a path that sorts after this one."""
     words = _order(folder)
     return words >= _order(after)[: len(words)]
 
@@ -65,7 +65,7 @@ def _may_hold(folder: str, after: str) -> bool:
 def _changed_at(path: Path) -> float:
     try:
         return path.lstat().st_mtime
-    except FileNotFoundError:  # somebody else removed it
+    except FileNotFoundError:  # another process removed it
         return float("inf")
 
 
@@ -85,7 +85,7 @@ def _is_removed(path: Path, before: float) -> bool:
 
 
 THREADS = 16
-"""How many files of one process are read and written at once."""
+"""Limit of concurrent reads and writes of files in one process."""
 
 _REASONS = {
     errno.EACCES: "this process may not read and write there; give the directory to its user",
@@ -98,12 +98,12 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class LocalBlobs(Blobs):
-    """Files below `directory`, which is made when it is first needed. All processes must see the same one.
+    """Files below `directory`, which is created on first use. All processes must share it.
 
-    A blob has reached the disk when `put` returns. No symbolic link below the directory leads out of it. A
-    directory that lost even its id is taken for a volume that is not mounted, not for one whose blobs are
-    missing; once the id was seen, nothing is put there, and nothing counts as deleted. Its threads are its
-    own, so that a volume that hangs holds up nothing else. Close it with `close`.
+    `put` returns once the blob is on the disk. Symbolic links below the directory that lead out of it are
+    refused. A directory without its id is treated as an unmounted volume, not as one with missing blobs: once
+    the id was read, nothing is put there, and nothing counts as deleted. It has threads of its own, so that a
+    hanging volume blocks nothing else. Close it with `close`.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -113,7 +113,7 @@ class LocalBlobs(Blobs):
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="blobs")
 
     def close(self) -> None:
-        """Begin no more work, and wait for none that hangs."""
+        """Start no more work. Hanging work is not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def put(self, key: str, content: bytes) -> None:
@@ -160,7 +160,7 @@ class LocalBlobs(Blobs):
         return BlobPage(tuple(keys))
 
     def _files(self, folder: str, after: str) -> Iterator[str]:
-        """Yield the keys of all files below a folder whose paths come after this one, in order."""
+        """Yield the keys of all files below a folder whose paths sort after this one, in order."""
         for name, is_folder in _entries(self.directory / folder):
             path = f"{folder}/{name}"
             if is_folder and _may_hold(path, after):
@@ -185,7 +185,7 @@ class LocalBlobs(Blobs):
             self._require_probe(key)
         digest = hashlib.sha256(content).digest()
         for _ in range(_TRIES):
-            # Once touched it is new to the housekeeping, which may just have removed it all the same.
+            # Now it is new to the housekeeping, which may still have removed it just before.
             if not (_touched(path) and _holds(path, content, digest)):
                 self._write(path, content, digest)
             if self._synced(path):
@@ -193,7 +193,7 @@ class LocalBlobs(Blobs):
         raise FileNotFoundError(f"{key} was removed while it was put")
 
     def _make(self, folder: Path) -> None:
-        """Make a folder below the directory, and that one; nobody else can look into them."""
+        """Create a folder below the directory, with its parents, readable for this user alone."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.directory
         for step in folder.relative_to(self.directory).parts:
@@ -201,8 +201,8 @@ class LocalBlobs(Blobs):
             path.mkdir(mode=0o700, exist_ok=True)
 
     def _synced(self, path: Path) -> bool:
-        """Make sure that the file outlives a power failure; return whether it is still there."""
-        # Also where another process wrote the file: it may not have come as far as this.
+        """Write the file through to the disk; return whether it still exists."""
+        # Also if another process wrote the file: it may not have synced it yet.
         try:
             for folder in (path.parent, *path.parent.relative_to(self.directory).parents):
                 _sync(self.directory / folder)
@@ -246,7 +246,7 @@ class LocalBlobs(Blobs):
 
 
 def _touched(path: Path) -> bool:
-    """Let a file be one that was written just now, if it is there."""
+    """Set the time of a file to now; return whether it exists."""
     try:
         os.utime(path)
     except FileNotFoundError:
@@ -255,7 +255,7 @@ def _touched(path: Path) -> bool:
 
 
 def _holds(path: Path, content: bytes, digest: bytes) -> bool:
-    """Whether the file is there and whole; reading it is cheaper than writing it through to the disk."""
+    """True if the file exists and is complete. Reading is cheaper than writing it through to the disk."""
     length = len(content)
     starts = range(0, length, _PIECE)
     try:
@@ -274,7 +274,7 @@ def _content_bytes(file: BinaryIO) -> int:
 
 
 def _sync(folder: Path) -> None:
-    """Make sure that the names in this folder outlive a power failure."""
+    """Write the names in this folder through to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -25,18 +25,18 @@ from everloop.runtime.redis import scan_page
 from everloop.stores.keys import BLOB_PREFIX
 
 BLOB_TTL = timedelta(days=30)
-"""How long a blob is kept after it was last put or read: longer than Temporal keeps a closed workflow."""
+"""Time to live after the last put or get: longer than Temporal's retention of closed workflows."""
 
 LOCATION = "the blob store in Redis (EVERLOOP_REDIS_URL)"
 
 _SCANNED = 1000
-"""Keys that one call to Redis looks at."""
+"""Limit of the keys that one call to Redis scans."""
 
 _SCANS = 50
-"""Calls of that kind for one page of old blobs."""
+"""Limit of these calls for one page of old blobs."""
 
 _LEVEL = 1
-"""Of zlib: texts come to about a third; higher levels take several times as long for a tenth less."""
+"""Of zlib: texts shrink to about a third. Higher levels take several times as long for a tenth less."""
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -46,10 +46,10 @@ T = TypeVar("T")
 class RedisBlobs(Blobs):
     """One or two commands for each call. `ttl` counts from the last put or get (default 30 days).
 
-    Fit where blobs are few: they take memory, and a task that waits longer than `ttl` loses its own unless
-    the housekeeping renews them. The id of the store has no time to live, because it is read at start only,
-    nor have blobs of artifacts, because the store of artifacts deletes them: these are never old. Payloads
-    are listed by what is left of their time to live.
+    Suitable for few blobs: they take memory, and a task that waits longer than `ttl` loses its payloads
+    unless the housekeeping renews them. The id of the store has no time to live, because it is read at start
+    only, nor have blobs of artifacts, because the store of artifacts deletes them: these are never old.
+    Payloads are listed by their remaining time to live.
     """
 
     location = LOCATION
@@ -60,7 +60,7 @@ class RedisBlobs(Blobs):
         self._ttl = int(ttl.total_seconds())
 
     async def put(self, key: str, content: bytes) -> None:
-        held = await self._get(key)  # a workflow that is replayed puts all of its payloads again
+        held = await self._get(key)  # replay of a workflow puts all of its payloads again
         if held is not None and await in_hashing_thread(lambda: _is_of(content, held, key)):
             return
         packed = await in_hashing_thread(
@@ -75,10 +75,10 @@ class RedisBlobs(Blobs):
         return await in_hashing_thread(lambda: _unpack(packed, key))
 
     async def _get(self, key: str) -> bytes | None:
-        """Return what is kept under a key, whose time to live begins anew."""
+        """Return the value of a key, and restart its time to live."""
         name, ttl = blob_key(key), self._ttl_of(key)
         command = ("GET", name) if ttl is None else ("GETEX", name, "EX", ttl)
-        # The client is set up to decode texts, and a blob is none.
+        # The client is set up to decode texts, but a blob is binary.
         execute = cast("Callable[..., Awaitable[bytes | None]]", self._redis.execute_command)
         return await self._answer(execute(*command, **{NEVER_DECODE: True}))
 
@@ -98,7 +98,7 @@ class RedisBlobs(Blobs):
         return BlobPage(tuple(name.removeprefix(BLOB_PREFIX) for name in old), following)
 
     async def remove(self, key: str, age: timedelta) -> bool:
-        """Do nothing: Redis removes it."""
+        """Do nothing: Redis removes the blob when it expires."""
         return False
 
     async def renew(self, key: str) -> None:
@@ -135,7 +135,7 @@ def _unpack(packed: bytes, key: str) -> bytes:
     """Return the content of a blob.
 
     Raises:
-        BlobCorruptError: its sha256 is another one.
+        BlobCorruptError: Its sha256 differs.
     """
     try:
         content = zlib.decompress(packed[:-_DIGEST_BYTES])
@@ -147,7 +147,7 @@ def _unpack(packed: bytes, key: str) -> bytes:
 
 
 def _is_of(content: bytes, packed: bytes, key: str) -> bool:
-    """Whether this is that content, whole."""
+    """True if the content equals the packed blob, undamaged."""
     try:
         return _unpack(packed, key) == content
     except BlobCorruptError:

@@ -1,4 +1,4 @@
-"""Blobs in a bucket of S3, or of a server that speaks its protocol."""
+"""Blobs in a bucket of S3, or of a server with its protocol."""
 
 import asyncio
 import base64
@@ -33,44 +33,44 @@ if TYPE_CHECKING:
     from types_boto3_s3.type_defs import CompletedPartTypeDef, HeadObjectOutputTypeDef
 
 THREADS = 16
-"""How many requests of one process are under way at once."""
+"""Limit of concurrent requests of one process."""
 
 TIMEOUTS = (2.0, 5.0)
-"""Seconds until a connection stands, and that the server may be silent: one attempt ends before Temporal
-gives a workflow task up (10 s)."""
+"""Seconds for a connection, and for silence of the server: one attempt ends before Temporal's timeout of a
+workflow task (10 s)."""
 
 LONG_TIMEOUTS = (10.0, 60.0)
-"""The same where the server has more to do at once: it copies, or puts parts together."""
+"""The same for requests that take the server longer: copies and joins of parts."""
 
-# Objects of one bucket: how blobs become requests. Every call here waits; it belongs into a thread.
+# Objects of one bucket: requests for blobs. Every call blocks, so it runs in a thread.
 
 MIB = 1 << 20
 
 MULTIPART_ABOVE = 8 * MIB
-"""Longer content is put in parts, each of which has its own time to arrive."""
+"""Longer content is uploaded in parts, each with a timeout of its own."""
 
 PART_BYTES = 8 * MIB
 
 SMALLEST_PART = 5 * MIB
-"""S3 takes no shorter part, except as the last one."""
+"""S3 refuses shorter parts, except for the last one."""
 
 LISTED = 1000
 """Objects on a page of a list."""
 
 RENEWED_AFTER = timedelta(hours=12)
-"""An object that is older is put again, if it is to be put: less than the shortest time to live."""
+"""Age after which an existing object is put again on a put: less than the shortest time to live."""
 
 _PIECE = MIB
 _DIGEST = "sha256"
 
 _MISSING = frozenset({"NoSuchKey", "404"})
-"""How GET and HEAD say that there is no object; HEAD of a missing bucket says the same."""
+"""Codes of GET and HEAD for a missing object. HEAD of a missing bucket returns the same."""
 
 
 class S3Objects:
-    """Objects `prefix` + key. The sha256 goes along: the server checks each upload, and keeps it as metadata.
+    """Objects `prefix` + key, with their sha256: the server checks each upload, and stores it as metadata.
 
-    An upload in parts that a killed process began stays unfinished, seen by nobody; a rule of the bucket
+    An upload in parts by a killed process stays unfinished and invisible. A rule of the bucket
     (AbortIncompleteMultipartUpload) removes it.
     """
 
@@ -82,12 +82,12 @@ class S3Objects:
         self._slow_client = _connect(endpoint, *LONG_TIMEOUTS)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._client.close()
         self._slow_client.close()
 
     def put(self, key: str, content: bytes) -> None:
-        """Keep content as one object, unless it is there already, and was put less than 12 hours ago."""
+        """Store content as one object, unless it exists and was put less than 12 hours ago."""
         digest = hashlib.sha256(content)
         metadata = {_DIGEST: digest.hexdigest()}
         if self._holds(key, len(content), digest.hexdigest()):
@@ -110,8 +110,8 @@ class S3Objects:
         """Return the content of an object.
 
         Raises:
-            BlobMissingError: there is none.
-            BlobCorruptError: it has another sha256 than its metadata says.
+            BlobMissingError: The object does not exist.
+            BlobCorruptError: Its sha256 differs from its metadata.
         """
         try:
             found = self._client.get_object(Bucket=self._bucket, Key=self._name(key))
@@ -125,14 +125,14 @@ class S3Objects:
             content.write(piece)
         if digest.hexdigest() != found["Metadata"].get(_DIGEST):
             raise BlobCorruptError(key)
-        return content.getvalue()  # hands the buffer over, and copies nothing
+        return content.getvalue()  # shares the buffer, without a copy
 
     def delete(self, key: str) -> None:
-        """Remove an object if there is one."""
+        """Remove an object if it exists."""
         self._client.delete_object(Bucket=self._bucket, Key=self._name(key))
 
     def list_old(self, folder: str, before: datetime, cursor: str) -> BlobPage:
-        """Return the objects of a page that were put before a time, and where the next page begins."""
+        """Return a page of the objects that were put before a time, with the cursor of the next page."""
         listed = self._client.list_objects_v2(
             Bucket=self._bucket,
             Prefix=self._name(folder) + "/",
@@ -149,8 +149,8 @@ class S3Objects:
     def delete_old(self, key: str, before: datetime) -> bool:
         """Remove an object that was put before a time; return whether it was.
 
-        S3 does not do this in one step. Whoever puts it in between does so because a task that is long gone
-        was begun anew with the same message.
+        S3 does not do this atomically. A concurrent put is unlikely: it takes a new task with the same
+        message as one that was deleted long ago.
         """
         head = self._head(key)
         if head is None or head["LastModified"] > before:
@@ -159,11 +159,11 @@ class S3Objects:
         return True
 
     def join(self, key: str, sources: Sequence[str]) -> None:
-        """Make one object of several. The server copies what is long enough for a part of its own.
+        """Join several objects into one. The server copies the sources that are large enough for a part.
 
         Raises:
-            BlobMissingError: there is no such source.
-            BlobCorruptError: a source that is too short for a part is damaged.
+            BlobMissingError: A source does not exist.
+            BlobCorruptError: A source that is too short for a part is damaged.
         """
         lengths = [self._length(source) for source in sources]
         if sum(lengths) < SMALLEST_PART:
@@ -183,7 +183,7 @@ class S3Objects:
                 upload.add(rest)
 
     def url(self, key: str, terms: LinkTerms) -> str:
-        """Return a signed address of an object. Nothing is sent, but credentials may have to be fetched."""
+        """Return a signed URL of an object. Sends no request, except for credentials."""
         wanted = {"ResponseContentDisposition": terms.disposition, "ResponseContentType": terms.media_type}
         return self._client.generate_presigned_url(
             "get_object",
@@ -203,9 +203,9 @@ class S3Objects:
             raise
 
     def _holds(self, key: str, length: int, digest: str) -> bool:
-        """Whether the object is there: a workflow that is replayed puts all of its payloads again.
+        """True if the object exists and is not old: replay of a workflow puts all of its payloads again.
 
-        An old one is put again, so that the housekeeping takes it for new.
+        An old one is put again, so that the housekeeping treats it as new.
         """
         head = self._head(key)
         if head is None or datetime.now(UTC) - head["LastModified"] > RENEWED_AFTER:
@@ -214,12 +214,12 @@ class S3Objects:
 
     def _length(self, key: str) -> int:
         head = self._head(key)
-        # GET knows a missing object from a missing bucket, HEAD does not.
+        # GET distinguishes a missing object from a missing bucket, HEAD does not.
         return head["ContentLength"] if head else len(self.get(key))
 
     @contextmanager
     def _upload(self, key: str, metadata: Mapping[str, str]) -> Generator["_Upload"]:
-        """Make an object of the parts that are added; if anything goes wrong, nothing of it stays."""
+        """Create an object of the parts that are added. On an error, abort the upload."""
         name, client = self._name(key), self._slow_client
         begun = client.create_multipart_upload(
             Bucket=self._bucket, Key=name, Metadata=metadata, **self._encryption
@@ -229,7 +229,7 @@ class S3Objects:
             yield upload
             upload.complete()
         except BaseException:
-            # What went wrong first is raised; if the server is away, the rule of the bucket cleans up.
+            # The first error is raised. If the server does not answer, the rule of the bucket cleans up.
             with contextlib.suppress(OSError, BotoCoreError, ClientError):
                 upload.abort()
             raise
@@ -254,7 +254,7 @@ class _Upload:
         self._parts.append({"PartNumber": number, "ETag": sent["ETag"]})
 
     def copy(self, source: str) -> None:
-        """Let the server copy an object of the same bucket as the next part."""
+        """Copy an object of the same bucket on the server as the next part."""
         number = len(self._parts) + 1
         copied = self._client.upload_part_copy(
             Bucket=self._bucket,
@@ -266,7 +266,7 @@ class _Upload:
         self._parts.append({"PartNumber": number, "ETag": copied["CopyPartResult"].get("ETag", "")})
 
     def complete(self) -> None:
-        """Put the parts together: from now on the object is there."""
+        """Join the parts: the object exists from now on."""
         self._client.complete_multipart_upload(
             Bucket=self._bucket, Key=self._name, UploadId=self._id, MultipartUpload={"Parts": self._parts}
         )
@@ -295,16 +295,16 @@ T = TypeVar("T")
 
 
 class S3Blobs(Blobs, BlobLinks):
-    """Objects `prefix` + key, which carry their sha256. Links last `presigned` seconds (0: there are none).
+    """Objects `prefix` + key with their sha256. Links last `presigned` seconds (0: no links).
 
-    `sse` and `sse_key_id`: how S3 itself encrypts a new object; empty: as the bucket says. Objects are
-    listed by the time when they were put; their server's clock and ours are taken for the same. boto3 finds
-    credentials and region as always (the AWS_ variables). Nothing is tried twice here: Temporal does that.
-    Links lead to the endpoint, which clients must reach under the name that this process uses. Close it with
+    `sse` and `sse_key_id`: S3's encryption of new objects; empty: as set for the bucket. Objects are listed
+    by the time of their last put; the clocks of their server and this machine are assumed equal. boto3 finds
+    credentials and region as usual (the AWS_ variables). Requests are not retried here: Temporal does that.
+    Links contain the endpoint, which clients must reach under the name that this process uses. Close it with
     `close`.
 
     Raises:
-        BlobsUnfitError: the endpoint or the AWS_ variables are wrong.
+        BlobsUnfitError: The endpoint or the AWS_ variables are invalid.
     """
 
     def __init__(  # noqa: PLR0913 -- each by its name
@@ -329,7 +329,7 @@ class S3Blobs(Blobs, BlobLinks):
         return self if self.seconds else None
 
     def close(self) -> None:
-        """Begin no more requests."""
+        """Start no more requests."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._objects.close()
 
@@ -364,18 +364,18 @@ class S3Blobs(Blobs, BlobLinks):
 
 
 def _connect(endpoint: str, connect_timeout: float, read_timeout: float) -> "S3Client":
-    """Return a client for this endpoint ("": Amazon's). Nothing is sent yet."""
+    """Return a client for this endpoint ("": Amazon's), without sending anything."""
     config = Config(
         connect_timeout=connect_timeout,
         read_timeout=read_timeout,
         max_pool_connections=THREADS,
         retries={"total_max_attempts": 1, "mode": "standard"},
-        # Our own sha256 goes along; other servers than Amazon's do not know the checksums of newer clients.
+        # We send our own sha256: servers other than Amazon's do not support the checksums of newer clients.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         signature_version="s3v4",
         s3={
-            # Each body goes along with its sha256 as part of the signature, which every server checks.
+            # The signature includes the sha256 of each body, which every server checks.
             "payload_signing_enabled": True,
             "addressing_style": "path" if endpoint else "auto",
         },
@@ -387,5 +387,5 @@ def _connect(endpoint: str, connect_timeout: float, read_timeout: float) -> "S3C
 
 
 def _code_of(error: ClientError) -> str:
-    """Return the server's name of an error, "" if it gave none."""
+    """Return the server's code of an error, or an empty string."""
     return error.response.get("Error", {}).get("Code", "")

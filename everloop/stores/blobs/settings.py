@@ -1,4 +1,4 @@
-"""Which blob store a process uses."""
+"""Selects and checks the blob store of a process."""
 
 import asyncio
 import contextlib
@@ -30,13 +30,12 @@ from everloop.stores.lifetimes import MAX_TTL_DAYS
 
 # The check at start: is this the blob store of this deployment, and does it work?
 #
-# The probe in the store holds a random id of the store. Redis, which workers and gateways share, names the id
-# in use. So an empty directory where a volume should be mounted, or another bucket, is found out before any
-# task reads there and finds its blobs lost. If Redis was emptied, the id in the store counts
-# again.
+# The probe in the store holds a random id of the store. Redis, which workers and gateways share, stores the
+# id in use. So an empty directory in place of a mounted volume, or another bucket, is found before any task
+# finds its blobs missing. If Redis was emptied, the id in the store is used again.
 
 ELECTION_TIMEOUT = 15.0
-"""Seconds that one process may take to choose the id; the lock lasts longer."""
+"""Seconds that one process may take to choose the id. The lock lasts longer."""
 
 _LOCK_TIMEOUT = ELECTION_TIMEOUT + 5
 _NEW_EACH_TIME = "probe-written"
@@ -44,10 +43,10 @@ _NEVER_PUT = "probe-missing"
 
 
 async def check_blobs(blobs: Blobs, redis: Redis) -> None:
-    """Find out that this is the store in use, that it takes blobs, and that it tells when it has none.
+    """Check that this is the store in use, that it accepts blobs, and that it reports missing ones.
 
     Raises:
-        BlobsUnfitError: it is another one, or it does not work.
+        BlobsUnfitError: It is another store, or it does not work.
     """
     try:
         await _check_id(blobs, redis)
@@ -66,7 +65,7 @@ async def check_blobs(blobs: Blobs, redis: Redis) -> None:
 
 async def _check_id(blobs: Blobs, redis: Redis) -> None:
     in_use = await _id_in_use(redis) or await _elect_id(blobs, redis)
-    # Read after the one in Redis: whoever makes a new id puts it into the store first.
+    # Read after the id in Redis: a new id is put into the store first.
     found = await _id_of(blobs)
     if found != in_use:
         raise BlobsUnfitError(
@@ -84,7 +83,7 @@ async def _settings_in_use(redis: Redis) -> str:
 
 
 async def find_directory(given: Path, redis: Redis) -> Path:
-    """Return the local directory in use, wherever this process was started; the given one if none is found.
+    """Return the local directory in use, wherever this process was started; by default the given one.
 
     Only for a process without EVERLOOP_BLOB_DIRECTORY: a worker beside `everloop up`, started in another
     working directory.
@@ -93,7 +92,7 @@ async def find_directory(given: Path, redis: Redis) -> Path:
         named = cast("str | None", await redis.get(DIRECTORY_KEY))
         in_use = await _id_in_use(redis)
     except RedisError:
-        return given  # the check says so
+        return given  # the check reports the problem
     if not named or not in_use:
         return given
     with closing(LocalBlobs(Path(named))) as blobs, contextlib.suppress(BlobError):
@@ -103,10 +102,10 @@ async def find_directory(given: Path, redis: Redis) -> Path:
 
 
 async def note_directory(blobs: LocalBlobs, redis: Redis) -> None:
-    """Publish where the directory in use is, once it was found to be that.
+    """Publish the path of the directory in use, after its check.
 
     Raises:
-        BlobsUnfitError: Redis does not take it.
+        BlobsUnfitError: Redis does not store it.
     """
     try:
         await redis.set(DIRECTORY_KEY, str(blobs.directory))
@@ -115,10 +114,10 @@ async def note_directory(blobs: LocalBlobs, redis: Redis) -> None:
 
 
 async def _elect_id(blobs: Blobs, redis: Redis) -> str:
-    """Put the id of the store, a new one if it has none, into Redis, unless another process just did.
+    """Put the id of the store, by default a new one, into Redis, unless another process just did.
 
-    Of processes that start together one at a time does this. If it dies in between, the next one finds no id
-    at all, or the one in the store.
+    One process at a time does this. If it dies in between, the next one finds no id at all, or the one in the
+    store.
     """
     async with redis.lock(LOCK_KEY, timeout=_LOCK_TIMEOUT, blocking_timeout=2 * _LOCK_TIMEOUT):
         try:
@@ -151,7 +150,7 @@ async def _put_new_id(blobs: Blobs) -> str:
 
 
 async def _try_out(blobs: Blobs) -> None:
-    # Something new, because stores write nothing that they hold already.
+    # A new blob, because stores do not write existing ones.
     await blobs.put(_NEW_EACH_TIME, uuid.uuid4().bytes)
     await blobs.get(_NEW_EACH_TIME)
     with contextlib.suppress(BlobMissingError):
@@ -159,7 +158,7 @@ async def _try_out(blobs: Blobs) -> None:
 
 
 MAX_PRESIGNED_SECONDS = 604_800
-"""What S3 allows: a week."""
+"""S3's limit: a week."""
 
 _SCHEMES = ("http://", "https://")
 
@@ -167,28 +166,27 @@ T = TypeVar("T", str, int)
 
 
 class BlobSettings(Settings):
-    """Where payloads too large for Temporal's history live: the same for all workers and gateways."""
+    """Storage of payloads too large for Temporal's history: the same for all workers and gateways."""
 
     blobs: Literal["local", "redis", "s3"] = "local"
-    """Where payloads of 256 KB and more, and large parts of artifacts, live: `local`, `redis` or `s3`."""
+    """Storage of payloads of 256 KB and more, and of large parts of artifacts: `local`, `redis` or `s3`."""
     blob_directory: Path = Path(".everloop/blobs")
-    """With `local`: a folder that all processes see. Unless it is set, the one that others of this machine
-    use counts."""
+    """With `local`: a folder shared by all processes. Unset: the one in use on this machine."""
     blob_ttl_days: int = Field(default=BLOB_TTL.days, ge=1, le=MAX_TTL_DAYS)
-    """Days that a payload is kept after it was last put (in Redis: used), and then for as long as Temporal
-    knows its task. See docs/operation/housekeeping.md."""
+    """Days that a payload is stored after it was last put (in Redis: used), and after that as long as
+    Temporal stores its task. See docs/operation/housekeeping.md."""
     s3_bucket: str = Field(default="", validate_default=True)
-    """With `s3`: a bucket that exists. Give it a rule that ends incomplete multipart uploads after a day: a
-    process that is killed may leave one."""
+    """With `s3`: an existing bucket. Give it a rule that ends incomplete multipart uploads after a day: a
+    killed process may leave one."""
     s3_endpoint: str = ""
     """With `s3`: the address of another server than Amazon's."""
     s3_prefix: str = ""
-    """With `s3`: stands before each key."""
+    """With `s3`: the prefix of each key."""
     s3_presigned: int = Field(default=0, ge=0, le=MAX_PRESIGNED_SECONDS)
-    """With `s3`: seconds that a link lasts to which the gateway redirects downloads of large artifacts.
-    Clients have to reach the endpoint. Refused together with encryption. 0: no links."""
+    """With `s3`: lifetime, in seconds, of the links to which the gateway redirects downloads of large
+    artifacts. Clients have to reach the endpoint. Refused together with encryption. 0: no links."""
     s3_sse: Literal["", "AES256", "aws:kms"] = ""
-    """With `s3`: how S3 encrypts new objects, `AES256` or `aws:kms`. Unset: as the bucket says."""
+    """With `s3`: S3's encryption of new objects, `AES256` or `aws:kms`. Unset: as set for the bucket."""
     s3_sse_key_id: str = ""
     """With `aws:kms`: the key. Unset: Amazon's."""
 
@@ -232,10 +230,10 @@ class BlobSettings(Settings):
 
 @asynccontextmanager
 async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[Blobs]:
-    """Yield the store of these settings, checked; `redis` names the one in use, and stays open.
+    """Yield the store of these settings, checked. `redis` stores the id in use, and stays open.
 
     Raises:
-        BlobsUnfitError: it cannot be worked with, or another one is in use.
+        BlobsUnfitError: It does not work, or another one is in use.
     """
     if settings.s3_presigned and cipher_of(redis).is_on:
         raise BlobsUnfitError(
@@ -243,7 +241,7 @@ async def opened_blobs(settings: BlobSettings, redis: Redis) -> AsyncGenerator[B
             "what they fetch from S3 themselves; unset EVERLOOP_S3_PRESIGNED, and the gateway serves it"
         )
     if settings.blobs == "s3":
-        # boto3 takes 15 MiB, also where nobody needs it.
+        # boto3 takes 15 MiB, so it is only loaded for S3.
         from everloop.stores.blobs.s3 import S3Blobs  # noqa: PLC0415 -- see above
 
         s3 = S3Blobs(

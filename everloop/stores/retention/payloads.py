@@ -1,4 +1,4 @@
-"""Removes the large payloads of workflows that Temporal no longer knows.
+"""Removes large payloads of workflows that Temporal has deleted.
 
 A payload lies in the folder of its task (`runtime.temporal.payloads.payload_folder`), so it says who may need
 it: the task, its sub-agents and its deliveries. As long as Temporal knows one of these, open or closed, its
@@ -20,13 +20,14 @@ from everloop.stores.retention.cleaned import Cleaned
 from everloop.stores.retention.users import require_sole_user
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-"""Stands for an id that is too long for a word of a key. Whose it is cannot be known, so it stays."""
+"""A digest replaces an id that is too long for a key. Its task cannot be found, so the folder stays."""
 
 
 class UnknownPayloads:
     """Any number of processes may clean them up at once, and each may die at any point.
 
-    `ttl` counts from when a payload was last put; shorter than Temporal's retention, it changes nothing.
+    `ttl` counts from the last write of a payload. It has no effect if it is shorter than Temporal's
+    retention.
     """
 
     def __init__(self, blobs: Blobs, client: Client, task_queue: str, *, ttl: timedelta) -> None:
@@ -36,13 +37,13 @@ class UnknownPayloads:
         self._ttl = ttl
 
     async def clean(self, cursor: str, *, dry_run: bool) -> Cleaned:
-        """Look at a page of old payloads from a cursor on, and return how many were (or would be) removed.
+        """Check a page of old payloads from a cursor on, and return how many were (or would be) removed.
 
-        In a store that removes them by itself, renew those that are still needed instead.
+        In a store whose payloads expire, renew those that are still needed instead.
 
         Raises:
-            BlobsSharedError: another Everloop uses the store.
-            BlobsUnavailableError, RPCError: the store or Temporal cannot answer now.
+            BlobsSharedError: Another Everloop uses the store.
+            BlobsUnavailableError, RPCError: The store or Temporal does not answer.
         """
         if self._blobs.expires:
             return await self._renew(cursor, dry_run=dry_run)
@@ -63,7 +64,7 @@ class UnknownPayloads:
         return Cleaned(0, page.cursor)
 
     async def _removable(self, keys: tuple[str, ...]) -> set[str]:
-        """Return those of the folders of these keys whose tasks Temporal no longer knows."""
+        """Return the folders of these keys whose tasks Temporal has deleted."""
         folders = sorted({_folder(key) for key in keys})
         removable = await for_each(folders, self._is_removable)
         return {folder for folder, is_removable in zip(folders, removable, strict=True) if is_removable}
@@ -81,10 +82,10 @@ def _folder(key: str) -> str:
 
 
 async def _is_unknown(client: Client, workflow_id: str) -> bool:
-    """Whether Temporal has no workflow of this id, open or closed, nor one whose id goes on with a slash.
+    """True if Temporal has no workflow of this id, open or closed, nor one whose id continues with a slash.
 
-    The first is asked of the history service, which knows every workflow at once; of the others, which tasks
-    start, visibility is asked. Whatever is not a clear answer is an error.
+    The first is asked of the history service, which is always up to date. The others, which tasks start, are
+    asked of visibility. Any unclear answer is an error.
 
     Raises:
         RPCError: Temporal does not answer.
