@@ -1,4 +1,4 @@
-"""Blobs of artifacts. Each is named by a record, or by the set of those that wait for their end."""
+"""Blobs of artifacts. Each is named by a record, or in a set of pending blobs."""
 
 import time
 import uuid
@@ -19,23 +19,24 @@ from everloop.stores.keys import PENDING_BLOBS_KEY
 from everloop.stores.scripts import remove_older
 
 SEALED = ".sealed"
-"""How the names of blobs end that are encrypted."""
+"""The suffix of the names of encrypted blobs."""
 
 PENDING_TIME = timedelta(hours=1)
-"""How long a blob that no record names is left alone: a change that puts it may be under way."""
+"""Time for which a blob without a record is not deleted: its change may be in progress."""
 
 MOST = 1000
-"""Blobs, or artifacts, that one step of the housekeeping removes."""
+"""Limit of the blobs, or artifacts, that one step of the housekeeping removes."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class ArtifactBlobs:
-    """Puts blobs before a record names them, and deletes those that none names any more.
+    """Puts blobs before a record names them, and deletes those that are no longer named.
 
-    They are encrypted if this client of Redis encrypts; the name of each says whether it is. A process may
-    die at any point: what it leaves behind is in the set of pending blobs of its context (`pending_key`), and
-    housekeeping deletes it an hour later. A list of these sets, in a hash slot of its own, is told first.
+    They are encrypted if this client of Redis encrypts, which their names show. A process may die at any
+    point: its leftovers are in the set of pending blobs of their context (`pending_key`), and the
+    housekeeping deletes them an hour later. The set is first added to a list of these sets, in a hash slot of
+    its own.
     """
 
     def __init__(self, redis: Redis, blobs: Blobs) -> None:
@@ -45,18 +46,18 @@ class ArtifactBlobs:
 
     @property
     def links(self) -> BlobLinks | None:
-        """See `Blobs.links`. None if blobs are encrypted: whoever follows one could not read them."""
+        """See `Blobs.links`. None if blobs are encrypted: clients could not decrypt them."""
         return None if self._cipher.is_on else self._blobs.links
 
     def new_name(self) -> str:
-        """Return a name that no other blob has, as the last word of a key."""
+        """Return a unique name, as the last word of a key."""
         return uuid.uuid4().hex + (SEALED if self._cipher.is_on else "")
 
     async def get(self, key: str) -> bytes:
         """See `Blobs.get`.
 
-        What cannot be decrypted counts as a store that is away, not as a blob that is damaged: another
-        process may have the right key. The store itself notices damage.
+        A failed decryption counts as an outage of the store, not as a damaged blob: another process may have
+        the right key. The store itself detects damage.
         """
         kept = await self._blobs.get(key)
         if not key.endswith(SEALED):
@@ -69,12 +70,12 @@ class ArtifactBlobs:
     async def put(
         self, puts: Mapping[str, bytes], joins: Mapping[str, Sequence[str]], pending_key: str
     ) -> list[str]:
-        """Put blobs and return their keys; `named` makes them stay.
+        """Put blobs and return their keys. `named` makes them permanent.
 
-        What cannot be joined is left out: then clients get it by way of the gateway.
+        A blob that cannot be joined is left out: clients then get the content through the gateway.
 
         Raises:
-            BlobsUnavailableError: some may or may not be kept; put others.
+            BlobsUnavailableError: Some may or may not be stored; put others.
         """
         keys = [*puts, *joins]
         if keys:
@@ -86,15 +87,15 @@ class ArtifactBlobs:
         return [*puts, *joined]
 
     async def list_pending(self, pending_key: str) -> None:
-        """Let housekeeping look at a set; do it before a blob is put into it."""
+        """Add a set to the housekeeping's list. Do this before a blob is put into the set."""
         await self._redis.zadd(PENDING_BLOBS_KEY, {pending_key: time.time()})
 
     def queue_names(
         self, pipeline: Pipeline, pending_key: str, named: Sequence[str], released: Sequence[str]
     ) -> None:
-        """Let a transaction say which blobs its record names from now on, and which no longer.
+        """Queue the change of the blobs that a record names in a transaction.
 
-        Where some are released, their set has to be listed before.
+        If some are released, their set has to be listed before.
         """
         if named:
             pipeline.zrem(pending_key, *named)
@@ -102,12 +103,12 @@ class ArtifactBlobs:
             pipeline.zadd(pending_key, dict.fromkeys(released, time.time()))
 
     async def forget(self, keys: Sequence[str], pending_key: str) -> None:
-        """Delete blobs that are pending and named by none; what fails now is for housekeeping."""
+        """Delete pending blobs that no record names. The housekeeping deletes those that fail now."""
         for key in keys:
             await _tried(self._forget(key, pending_key), key)
 
     async def forget_orphaned(self) -> int:
-        """Delete blobs that have been pending for an hour, at most 1,000, and return how many there were."""
+        """Delete blobs that have been pending for an hour, at most 1,000, and return their number."""
         removed, oldest = 0, _oldest()
         for pending_key in await self._pending_keys(oldest):
             due = await self._redis.zrangebyscore(pending_key, "-inf", oldest, start=0, num=MOST - removed)
@@ -119,14 +120,14 @@ class ArtifactBlobs:
         return removed
 
     async def count_orphaned(self) -> int:
-        """Return how many blobs have been pending for an hour."""
+        """Return the number of blobs that have been pending for an hour."""
         oldest = _oldest()
         return sum(
             [await self._redis.zcount(key, "-inf", oldest) for key in await self._pending_keys(oldest)]
         )
 
     async def pending(self) -> set[str]:
-        """Return all blobs that no record names and that wait for one, or for their end."""
+        """Return all blobs that no record names, before or after their time in one."""
         keys = await self._pending_keys("+inf")
         members = [cast("list[str]", await self._redis.zrange(key, 0, -1)) for key in keys]
         return {blob for each in members for blob in each}
@@ -136,7 +137,7 @@ class ArtifactBlobs:
         return cast("list[str]", await self._redis.zrangebyscore(PENDING_BLOBS_KEY, "-inf", latest))
 
     async def _kept(self, key: str, content: bytes) -> bytes:
-        """Return what the store is to keep."""
+        """Return content as it is stored."""
         if not key.endswith(SEALED):
             return content
         return await in_hashing_thread(lambda: self._cipher.seal(content, _purpose(key)))
@@ -165,7 +166,7 @@ def _oldest() -> float:
 
 
 async def _tried(work: Awaitable[None], key: str) -> bool:
-    """Whether it was done; if not, it is tried again by the next housekeeping."""
+    """Return whether it was deleted. The next housekeeping tries again."""
     try:
         await work
     except (BlobsUnavailableError, RedisError, OSError) as error:

@@ -1,4 +1,4 @@
-"""What can be done to an artifact."""
+"""Changes to artifacts."""
 
 import hashlib
 import json
@@ -18,10 +18,10 @@ from everloop.workflows.contract.parts import text_problem
 
 @dataclass(frozen=True)
 class NewPart:
-    """A part to be written.
+    """A part to write.
 
     `content` is UTF-8 of a text, bytes of a file, JSON of data, JSON lines of rows. `row_schema` is for rows.
-    `url`: where a file is that somebody else keeps; it has no content then.
+    `url` is the address of a file that is stored elsewhere; it has no content.
     """
 
     kind: PartKind
@@ -34,7 +34,7 @@ class NewPart:
 
 @dataclass(frozen=True)
 class Create:
-    """Make an artifact; with `override`, in place of one of the same id, whose version goes on counting."""
+    """Create an artifact; with `override`, replace one of the same id, and continue its versions."""
 
     task_id: str
     parts: tuple[NewPart, ...]
@@ -49,7 +49,7 @@ class Create:
 class Append:
     """Append to the content of part `index` (-1: the last one).
 
-    `rows` counts the rows in `content`, of a dataset. `parts` go behind those that are there.
+    `rows` is the number of rows in `content`, of a dataset. `parts` are added behind the existing ones.
     """
 
     content: bytes
@@ -61,7 +61,7 @@ class Append:
 
 @dataclass(frozen=True)
 class AddParts:
-    """Put parts behind those that are there. It counts as one chunk."""
+    """Add parts behind the existing ones. It counts as one chunk."""
 
     parts: tuple[NewPart, ...]
     last_chunk: bool = False
@@ -69,7 +69,7 @@ class AddParts:
 
 @dataclass(frozen=True)
 class Replace:
-    """Put a part in the place of part `index`, whose kind may be another."""
+    """Replace part `index`. The new part may be of another kind."""
 
     index: int
     part: NewPart
@@ -77,12 +77,12 @@ class Replace:
 
 @dataclass(frozen=True)
 class Complete:
-    """Take no more content: it is whole. One that is complete stays as it is, also its version."""
+    """Mark the content as complete: it takes no more. A complete artifact keeps its version."""
 
 
 @dataclass(frozen=True)
 class Fail:
-    """Take no more content: it stays unfinished. One that has failed stays as it is, also its version."""
+    """Mark the content as failed: it takes no more. An artifact that has failed keeps its version."""
 
 
 Change = Create | Append | AddParts | Replace | Complete | Fail
@@ -90,23 +90,23 @@ Change = Create | Append | AddParts | Replace | Complete | Fail
 
 # Names of operations that say by which attempt at a tool call they were done.
 #
-# An attempt whose worker was only thought to be lost may begin to write when the next one has ended. What it
-# would do then is refused.
+# An attempt on a worker that was wrongly considered lost may write after the next attempt has ended. Such
+# writes are refused.
 
 _NAME = re.compile(r"(?P<call>[0-9a-f]{16})@(?P<attempt>[0-9]+)/.*", re.DOTALL)
 
 
 def attempt_prefix(call_key: str, attempt: int) -> str:
-    """Return what the ids of all operations of one attempt begin with.
+    """Return the prefix of the ids of all operations of one attempt.
 
-    `attempt` is its number by the record of the call: a later attempt has a greater one, also after a Reset.
+    `attempt` is its number in the record of the call: it increases with each attempt, also after a Reset.
     """
     call = hashlib.sha256(call_key.encode()).hexdigest()[:16]
     return f"{call}@{attempt}/"
 
 
 def is_outdated(operation_id: str, done: Iterable[str]) -> bool:
-    """Whether one of the operations was done by a later attempt at the same call."""
+    """True if one of the operations was made by a later attempt at the same call."""
     name = _NAME.fullmatch(operation_id)
     if name is None:
         return False
@@ -120,20 +120,20 @@ def is_outdated(operation_id: str, done: Iterable[str]) -> bool:
 
 _MAX_REASON = 200
 _TOGETHER = 1_000
-"""Rows that are checked at once."""
+"""Rows that are checked in one batch."""
 
 
 def encode_rows(rows: Iterable[Mapping[str, JsonValue]]) -> bytes:
     """Return rows as JSON lines.
 
     Raises:
-        RowInvalidError: a row is no JSON, for example because it holds NaN.
+        RowInvalidError: A row is not JSON, for example because it contains NaN.
     """
     return b"".join(_encode(number, row) for number, row in enumerate(rows))
 
 
 async def decode_rows(pieces: AsyncIterator[bytes]) -> AsyncIterator[dict[str, JsonValue]]:
-    """Yield the rows of stored content, which may be cut anywhere."""
+    """Yield the rows of stored content. Pieces may end anywhere."""
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
@@ -142,10 +142,10 @@ async def decode_rows(pieces: AsyncIterator[bytes]) -> AsyncIterator[dict[str, J
 
 
 def check_schema(schema: Mapping[str, JsonValue] | None) -> None:
-    """See that rows can be checked against a schema.
+    """Check that a schema is valid.
 
     Raises:
-        RowSchemaError: they cannot.
+        RowSchemaError: Rows cannot be checked against it.
     """
     if schema is not None:
         text = json.dumps(schema, ensure_ascii=False)
@@ -156,13 +156,13 @@ def check_schema(schema: Mapping[str, JsonValue] | None) -> None:
 
 
 def count_rows(content: bytes, schema: Mapping[str, JsonValue] | None) -> int:
-    """Return how many rows the content holds; each is an object and fits the schema.
+    """Check that each row is an object and matches the schema; return the number of rows.
 
-    Models write both schemas and rows: they are checked as those of strangers are.
+    Models write both schemas and rows, so both are treated as untrusted.
 
     Raises:
-        RowInvalidError: a row is not so, or the last line has no end.
-        RowSchemaError: rows cannot be checked against the schema.
+        RowInvalidError: A row does not match, or the last line has no end.
+        RowSchemaError: Rows cannot be checked against the schema.
     """
     lines = content.split(b"\n")
     if lines.pop():

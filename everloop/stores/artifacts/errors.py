@@ -1,20 +1,20 @@
-"""Why an operation on an artifact is refused.
+"""Errors of operations on artifacts.
 
 ArtifactError
-├── ArtifactIdError          this is no id of an artifact
-├── ArtifactNameError        a name, a media type or a URL is none
-├── ArtifactMissingError     there is none of this id in this context
-├── ArtifactExistsError      there is one already, and it was not to be replaced
+├── ArtifactIdError          the id is invalid
+├── ArtifactNameError        a name, a media type or a URL is invalid
+├── ArtifactMissingError     the context has no artifact of this id
+├── ArtifactExistsError      it exists already, and was not to be replaced
 ├── ArtifactClosedError      it is complete or failed, and takes no more content
-├── ArtifactKindError        a part is not of the kind that the operation is for
-├── ArtifactReplacedError    its content was replaced while somebody read it
-├── ArtifactOvertakenError   somebody else has changed it while it was written
+├── ArtifactKindError        a part is of another kind than the operation needs
+├── ArtifactReplacedError    its content was replaced during a read
+├── ArtifactOvertakenError   another writer changed it during a write
 ├── PartCountError           it would have too many parts
 ├── PartIndexError           it has no part of this index
-├── RowSchemaError           this is no JSON schema that rows can be checked against
-└── RowInvalidError          a row does not fit the schema of its dataset
+├── RowSchemaError           rows cannot be checked against this JSON schema
+└── RowInvalidError          a row does not match the schema of its dataset
 
-Whatever is raised, nothing has changed.
+After any of these errors nothing has changed.
 """
 
 from everloop.workflows.contract.artifacts import ArtifactStatus, PartKind
@@ -22,7 +22,7 @@ from everloop.workflows.contract.artifacts import ArtifactStatus, PartKind
 MAX_ID_BYTES = 255
 
 MAX_PARTS = 1_000
-"""Parts of an artifact: with each change all of them are gone through."""
+"""Limit of parts of an artifact: each change iterates over all of them."""
 
 
 class ArtifactError(Exception):
@@ -34,7 +34,7 @@ class ArtifactError(Exception):
 
 
 class ArtifactIdError(ArtifactError, ValueError):
-    """This is no id of an artifact."""
+    """The id of an artifact is invalid."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -44,14 +44,14 @@ class ArtifactIdError(ArtifactError, ValueError):
 
 
 class ArtifactNameError(ArtifactError, ValueError):
-    """A name, a media type or a URL is none; `problem` says why, and what is expected."""
+    """A name, a media type or a URL is invalid. `problem` names the reason and the expected value."""
 
     def __init__(self, artifact_id: str, field: str, problem: str) -> None:
         super().__init__(f"{field} of artifact {artifact_id!r} {problem}")
 
 
 class ArtifactMissingError(ArtifactError, LookupError):
-    """There is none of this id in this context."""
+    """The context has no artifact of this id."""
 
     def __init__(self, artifact_id: str) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ class ArtifactMissingError(ArtifactError, LookupError):
 
 
 class ArtifactExistsError(ArtifactError):
-    """There is one already, and it was not to be replaced."""
+    """The artifact exists already, and was not to be replaced."""
 
     def __init__(self, artifact_id: str) -> None:
         super().__init__(
@@ -69,7 +69,7 @@ class ArtifactExistsError(ArtifactError):
 
 
 class ArtifactClosedError(ArtifactError):
-    """It is complete or failed, and takes no more content."""
+    """The artifact is complete or failed, and takes no more content."""
 
     def __init__(self, artifact_id: str, status: ArtifactStatus) -> None:
         super().__init__(
@@ -78,14 +78,14 @@ class ArtifactClosedError(ArtifactError):
 
 
 class ArtifactKindError(ArtifactError):
-    """A part is not of the kind that the operation is for."""
+    """A part is of another kind than the operation needs."""
 
     def __init__(self, artifact_id: str, index: int, kind: PartKind, reason: str) -> None:
         super().__init__(f"part {index} of artifact {artifact_id!r} is of kind {kind!r}: {reason}")
 
 
 class ArtifactReplacedError(ArtifactError):
-    """Its content was replaced while somebody read it."""
+    """The content of an artifact was replaced during a read."""
 
     def __init__(self, artifact_id: str, index: int) -> None:
         super().__init__(
@@ -94,7 +94,7 @@ class ArtifactReplacedError(ArtifactError):
 
 
 class ArtifactOvertakenError(ArtifactError):
-    """Somebody else has changed an artifact while it was written."""
+    """Another writer changed an artifact during a write."""
 
     def __init__(self, artifact_id: str) -> None:
         super().__init__(
@@ -104,7 +104,7 @@ class ArtifactOvertakenError(ArtifactError):
 
 
 class PartCountError(ArtifactError):
-    """It would have too many parts."""
+    """The artifact would have too many parts."""
 
     def __init__(self, artifact_id: str, count: int) -> None:
         super().__init__(
@@ -114,7 +114,7 @@ class PartCountError(ArtifactError):
 
 
 class PartIndexError(ArtifactError):
-    """It has no part of this index."""
+    """The artifact has no part of this index."""
 
     def __init__(self, artifact_id: str, index: int, count: int) -> None:
         expected = f"expected 0 to {count - 1}" if count else "it has no parts"
@@ -122,14 +122,14 @@ class PartIndexError(ArtifactError):
 
 
 class RowSchemaError(ArtifactError):
-    """This is no JSON schema that rows can be checked against."""
+    """Rows cannot be checked against this JSON schema."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"rows cannot be checked against this schema (JSON Schema 2020-12): {reason}")
 
 
 class RowInvalidError(ArtifactError):
-    """A row does not fit the schema of its dataset; `row` counts from 0 within what was to be written."""
+    """A row does not match the schema of its dataset. `row` is its index within the operation."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"row {row} of these is refused: {reason}; none of them was written")

@@ -1,20 +1,20 @@
-"""What Redis keeps of an artifact: a record, and a string for the tail of each part.
+"""The record of an artifact in Redis, and a string for the tail of each part.
 
 The content of a part is its segments, which are blobs, and then its tail. Keys:
 
-- `everloop:artifact:<context>:<id>`: the record, as JSON. Every change writes it, so that whoever watches it
-  notices.
+- `everloop:artifact:<context>:<id>`: the record, as JSON. Every change writes it, so that WATCH detects all
+  changes.
 - `everloop:artifact-tail:<context>:<id>:<index>`: the tail of a part.
 - `everloop:context:<context>:artifacts`: sorted set of the keys of its records.
 - `everloop:artifacts:expiring`: sorted set of the keys of all records, by the end of their time to live.
-- `everloop:artifact-blobs:pending`: sorted set of keys of blobs that no record names, or none in a moment, by
+- `everloop:artifact-blobs:pending`: sorted set of keys of blobs that are in no record yet, or no longer, by
   the time of that.
-- `everloop:artifacts:known-since`: string, since when the housekeeping knows these records, in seconds;
-  another time when Redis was lost.
+- `everloop:artifacts:known-since`: string, the time since which the housekeeping has these records, in
+  seconds. It changes when Redis is lost.
 
-If anything is encrypted, all content is, and the record. What is appended to a tail is a piece with a header
-that says whether it is. Blobs have no header, because clients may fetch them from their store: the name of
-one that is encrypted ends with `.sealed`.
+With encryption all content is encrypted, and the record. A piece that is appended to a tail has a header with
+its encryption. Blobs have no header, because clients may fetch them from their store: the name of an
+encrypted one ends with `.sealed`.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ def now() -> datetime:
 
 
 class TailCorruptError(BlobCorruptError):
-    """What Redis keeps as the tail of a part is not what was put there; clients read this text as well."""
+    """The tail of a part in Redis differs from the one that was stored. Clients read this text as well."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -50,18 +50,18 @@ class TailCorruptError(BlobCorruptError):
 
 
 class Segment(Wire):
-    """A blob that holds a piece of a part. `name` is the last word of its key, `size` is in bytes."""
+    """A blob with a piece of a part. `name` is the last word of its key, `size` is in bytes."""
 
     name: str
     size: int
 
 
 class PartContent(Wire):
-    """Where the content of a part is.
+    """The storage of a part's content.
 
-    `generation` is another one when the part was replaced: as long as it is the same, content only grew.
-    `tail` is in bytes, `tail_crc` its CRC-32. `joined` is the last word of the key of a blob that holds all
-    of a part that is whole; clients fetch it from the blob store themselves.
+    `generation` changes when the part is replaced: content of the same generation only grows. `tail` is in
+    bytes, `tail_crc` its CRC-32. `joined` is the last word of the key of a blob with all of a complete part;
+    clients fetch it from the blob store themselves.
     """
 
     generation: str
@@ -72,7 +72,7 @@ class PartContent(Wire):
 
     @property
     def flushed(self) -> int:
-        """How many bytes are in segments."""
+        """The number of bytes in segments."""
         return sum(segment.size for segment in self.segments)
 
     @property
@@ -82,7 +82,7 @@ class PartContent(Wire):
         return [*names, self.joined] if self.joined else names
 
     def segment_at(self, position: int) -> tuple[Segment, int] | None:
-        """Return the segment that holds the byte at a position, and where it begins; None: the tail."""
+        """Return the segment with the byte at a position, and its start, or None if it is in the tail."""
         first = 0
         for segment in self.segments:
             if first <= position < first + segment.size:
@@ -91,11 +91,11 @@ class PartContent(Wire):
         return None
 
     def check_tail(self, tail: bytes | None, key: str) -> bytes:
-        """Return the tail that was found if it is the one that was written.
+        """Check a tail against its record, and return it.
 
         Raises:
-            BlobMissingError: there is none.
-            BlobCorruptError: it is another one.
+            BlobMissingError: The tail is missing.
+            BlobCorruptError: The tail differs.
         """
         if not self.tail:
             return b""
@@ -107,9 +107,9 @@ class PartContent(Wire):
 
 
 class ArtifactRecord(Wire):
-    """An artifact, where its content is, and the end of its time to live.
+    """An artifact, the storage of its content, and the end of its time to live.
 
-    `tokens` name the last changes, so that one whose answer was lost is recognized.
+    `tokens` identify the last changes, so that a repetition after a lost answer is recognized.
     """
 
     artifact: StoredArtifact
@@ -119,7 +119,7 @@ class ArtifactRecord(Wire):
 
     @property
     def address(self) -> "ArtifactAddress":
-        """Where everything of this artifact is kept."""
+        """The keys of this artifact."""
         return ArtifactAddress(self.artifact.context_id, self.artifact.artifact_id)
 
     def blob_keys(self) -> list[str]:
@@ -129,30 +129,30 @@ class ArtifactRecord(Wire):
 
 
 def seal_record(record: ArtifactRecord, cipher: Cipher) -> str:
-    """Return what Redis keeps of a record."""
+    """Return a record as it is stored in Redis."""
     return cipher.seal_text(record.model_dump_json(), record.address.record_key)
 
 
 def unseal_record(kept: str, record_key: str, cipher: Cipher) -> ArtifactRecord:
-    """Return a record.
+    """Return a record from its stored form.
 
     Raises:
-        EncryptionError: it cannot be decrypted.
+        EncryptionError: It cannot be decrypted.
     """
     return ArtifactRecord.model_validate_json(cipher.unseal_text(kept, record_key))
 
 
 def seal_tail(content: bytes, tail_key: str, cipher: Cipher) -> bytes:
-    """Return what is appended to a tail, or stands in its place."""
+    """Return content as it is written or appended to a tail in Redis."""
     return cipher.seal(content, tail_key)
 
 
 def unseal_tail(kept: bytes, tail_key: str, cipher: Cipher) -> bytes:
-    """Return a tail.
+    """Return a tail from its stored form.
 
     Raises:
-        TailCorruptError: it is not what was written.
-        UnknownKeyError: its key is not known.
+        TailCorruptError: It differs from the one that was written.
+        UnknownKeyError: Its encryption key is missing.
     """
     try:
         return cipher.unseal(kept, tail_key)
@@ -161,10 +161,10 @@ def unseal_tail(kept: bytes, tail_key: str, cipher: Cipher) -> bytes:
 
 
 class ArtifactAddress:
-    """The keys of one artifact. No two artifacts share one, whatever signs their ids hold.
+    """The keys of one artifact. They are unique, whatever characters ids contain.
 
     Raises:
-        ArtifactIdError: this is no id of an artifact.
+        ArtifactIdError: The id is invalid.
     """
 
     def __init__(self, context_id: str, artifact_id: str) -> None:

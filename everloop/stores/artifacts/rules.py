@@ -1,4 +1,4 @@
-"""What a change makes of an artifact: pure rules, the same for every store."""
+"""Rules of changes to artifacts: pure, the same for every store."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,20 +44,20 @@ from everloop.workflows.contract.parts import (
 )
 
 MAX_OPERATIONS = 100
-"""Operations that an artifact remembers; one that is older than these could be repeated."""
+"""Limit of the operations in an artifact's log. An older operation could be repeated."""
 
 MAX_NAME = 1_000
-"""Characters of the name of an artifact."""
+"""Limit of characters of the name of an artifact."""
 
 MAX_DESCRIPTION = 10_000
-"""Characters of its description."""
+"""Limit of characters of its description."""
 
 _LAST_CONTROL, _DELETE = "\x1f", range(0x7F, 0xA0)
 
 
 @dataclass(frozen=True)
 class Write:
-    """What is written to part `index`: behind its content, or, with `is_new`, in place of all of it."""
+    """Content to write to part `index`: appended or, with `is_new`, in place of the old content."""
 
     index: int
     content: bytes
@@ -66,7 +66,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Changed:
-    """The artifact after a change. `is_new`: nothing of the content that stood there stays."""
+    """The artifact after a change. `is_new`: all earlier content is removed."""
 
     artifact: StoredArtifact
     writes: tuple[Write, ...] = ()
@@ -88,10 +88,10 @@ class OperationContext:
 
 
 def check_id(artifact_id: str) -> str:
-    """Return the id if it is one.
+    """Return the id if it is valid.
 
     Raises:
-        ArtifactIdError: it is none.
+        ArtifactIdError: It is invalid.
     """
     try:
         length = len(artifact_id.encode())
@@ -106,10 +106,10 @@ def check_id(artifact_id: str) -> str:
 def change_artifact(
     before: StoredArtifact | None, change: Change, operation: OperationContext
 ) -> Changed | None:
-    """Return what a change makes of an artifact, or None if it changes nothing.
+    """Return the result of a change, or None if it changes nothing.
 
     Raises:
-        ArtifactError: it is refused.
+        ArtifactError: The change is refused.
     """
     check_id(operation.artifact_id)
     done = [each.id for each in before.operations] if before else []
@@ -132,7 +132,7 @@ def part_of(artifact: StoredArtifact, index: int) -> ArtifactPart:
     """Return a part.
 
     Raises:
-        PartIndexError: there is no such part.
+        PartIndexError: The index is out of range.
     """
     if not 0 <= index < len(artifact.parts):
         raise PartIndexError(artifact.artifact_id, index, len(artifact.parts))
@@ -301,7 +301,7 @@ def _logged(
     *,
     is_closing: bool = False,
 ) -> StoredArtifact:
-    """Return the artifact with the operation in its log, one version on, and complete if it closes it."""
+    """Return the artifact with the operation in its log, the next version, and its new status."""
     done = [Operation(kind=kind, at=operation.at, index=index, id=operation.operation_id)]
     update: dict[str, object] = {"version": artifact.version + 1, "updated_at": operation.at}
     if is_closing:

@@ -1,7 +1,7 @@
-"""Files of the messages of schedules, which live as long as their schedule does.
+"""Files of the messages of schedules, stored as long as the schedule.
 
-They are artifacts of a context that is the schedule's own. Each task of the schedule gets copies, which live
-as long as its other artifacts do.
+They are artifacts of a context of the schedule's own. Each task of the schedule gets copies, which live as
+long as its other artifacts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,16 +20,16 @@ WITHOUT_END = timedelta(days=36_500)
 
 
 class ScheduleFiles:
-    """By owner and id of the schedule; `lasting` keeps things `WITHOUT_END`."""
+    """Files by owner and id of the schedule. `lasting` stores artifacts `WITHOUT_END`."""
 
     def __init__(self, artifacts: Artifacts, lasting: Artifacts) -> None:
         self._artifacts = artifacts
         self._lasting = lasting
 
     async def bring(self, owner: str, schedule_id: str, files: Mapping[str, NewPart]) -> None:
-        """Store files, by their ids, for a schedule that is about to be made; they expire if it is not.
+        """Store files, by their ids, for a schedule that is about to be created. They expire if it is not.
 
-        What the schedule has already is left alone: it would expire as well.
+        Existing files of the schedule are not touched: they would expire as well.
         """
         context = _context_of(owner, schedule_id)
         for artifact_id, part in files.items():
@@ -39,7 +39,7 @@ class ScheduleFiles:
                 await self._artifacts.put_input(context, artifact_id, part, schedule_id)
 
     async def keep(self, owner: str, schedule_id: str, files: Mapping[str, NewPart]) -> None:
-        """Let the files of a schedule stay as long as it does, and remove what it had before."""
+        """Keep the files of a schedule as long as the schedule, and remove its earlier files."""
         for artifact_id, part in files.items():
             await self._lasting.put_input(_context_of(owner, schedule_id), artifact_id, part, schedule_id)
         await self.remove(owner, schedule_id, but=files)
@@ -54,10 +54,10 @@ class ScheduleFiles:
     async def hand_out(
         self, owner: str, schedule_id: str, task: tuple[str, str], files: Sequence[str]
     ) -> None:
-        """Give a task, by its id and its context, copies of these files; repeating it changes nothing.
+        """Copy these files to a task, given by its id and its context. Repeating it changes nothing.
 
         Raises:
-            ArtifactMissingError: a file is not there any more.
+            ArtifactMissingError: A file is missing.
         """
         task_id, context_id = task
         source = _context_of(owner, schedule_id)
@@ -69,7 +69,7 @@ class ScheduleFiles:
 
 
 def context_of_schedule(schedule_id: str) -> str:
-    """Return what clients call the context that has the files of a schedule."""
+    """Return the context id of the files of a schedule."""
     return f"schedule {schedule_id}"
 
 
@@ -80,7 +80,7 @@ def _context_of(owner: str, schedule_id: str) -> str:
 def make_schedule_files(
     settings: ArtifactSettings, redis: Redis, blobs: Blobs, retention: RetentionSettings
 ) -> ScheduleFiles:
-    """Return the store of these settings; what it is made of stays open."""
+    """Return the store of these settings. It does not close its arguments."""
     limit = settings.artifact_inline_bytes
     lasting = Artifacts(redis, blobs, ttl=WITHOUT_END, inline_limit=limit)
     return ScheduleFiles(make_artifacts(settings, redis, blobs, retention), lasting)

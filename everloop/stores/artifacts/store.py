@@ -1,7 +1,7 @@
-"""Artifacts, the outputs of tasks, kept by context: in Redis, with a blob store for large parts.
+"""Artifacts, the outputs of tasks, by context: in Redis, with a blob store for large parts.
 
-What can be done to one is in `everloop.stores.artifacts.changes`, why it is refused in
-`everloop.stores.artifacts.errors`. Errors of the blob store (`everloop.runtime.blobs`) come through.
+Changes are in `everloop.stores.artifacts.changes`, errors in `everloop.stores.artifacts.errors`. Errors of
+the blob store (`everloop.runtime.blobs`) are passed through.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -38,14 +38,14 @@ from everloop.workflows.contract.names import RESULT_PREFIX
 _RECORDS_PER_COMMAND = 100
 
 FRESH = timedelta(days=1)
-"""For so long a file that was sent before is as good as new. Later it is stored again: artifacts are kept for
-a time after their last change, and the task that gets it now should have all of that time."""
+"""Age up to which a file that was sent before counts as new. An older one is stored again: artifacts live for
+a time after their last change, and the task that gets the file now should have all of that time."""
 
 
 class Artifacts:
-    """Artifacts by context and id. Another context's artifact is simply not there.
+    """Artifacts by context and id. Artifacts of other contexts are not visible.
 
-    `context_id` is the key of a context, `names.context_key`. There is a record for each artifact; small
+    `context_id` is the key of a context, `names.context_key`. There is a record for each artifact. Small
     parts stay in Redis, large ones move to `blobs`.
 
     A change puts the blobs that it needs, and then writes record and content in one transaction, which fails
@@ -95,15 +95,15 @@ class Artifacts:
         return await self._writer.write(Request(context_id, address, change, operation_id, follows))
 
     async def keep_input(self, context_id: str, artifact_id: str, part: NewPart, task_id: str) -> None:
-        """Keep a file that was sent for a task; what was stored just now stays as it is.
+        """Store a file that was sent for a task, unless the same one was stored within `FRESH`.
 
         Raises:
-            BlobError, RedisError: a store is away; it is safe to try again.
+            BlobError, RedisError: A store does not answer; it is safe to try again.
         """
         try:
             known = await self.get_artifact(context_id, artifact_id)
         except ArtifactMissingError:
-            with suppress(ArtifactExistsError):  # the same file, sent twice at once
+            with suppress(ArtifactExistsError):  # the same file was sent twice at the same time
                 await self.apply(context_id, artifact_id, _input(part, task_id, override=False))
             return
         is_ours = known.is_input and known.status is ArtifactStatus.COMPLETE
@@ -111,10 +111,10 @@ class Artifacts:
             await self.put_input(context_id, artifact_id, part, task_id)
 
     async def put_input(self, context_id: str, artifact_id: str, part: NewPart, task_id: str) -> None:
-        """Keep a file that was sent, in the place of one of its id, for all of its time from now on.
+        """Store a file that was sent, replacing one of the same id, with its whole time to live.
 
         Raises:
-            BlobError, RedisError: a store is away; it is safe to try again.
+            BlobError, RedisError: A store does not answer; it is safe to try again.
         """
         await self.apply(context_id, artifact_id, _input(part, task_id, override=True))
 
@@ -122,35 +122,35 @@ class Artifacts:
         """Return an artifact without its content.
 
         Raises:
-            ArtifactMissingError: there is none.
+            ArtifactMissingError: It does not exist.
         """
         return (await self._record(ArtifactAddress(context_id, artifact_id))).artifact
 
     async def list_artifacts(self, context_id: str, task_id: str | None = None) -> list[StoredArtifact]:
-        """Return the artifacts of a context, or of one task in it, oldest first; no results of tools."""
+        """Return the artifacts of a context, or of one task in it, oldest first, without results of tools."""
         keys = cast("list[str]", await self._redis.zrange(context_artifacts_key(context_id), 0, -1))
         found = [record.artifact for record in await self._records(keys)]
         return listed(found, task_id)
 
     async def delete_artifact(self, context_id: str, artifact_id: str) -> None:
-        """Remove an artifact with all of its content; nothing happens if there is none."""
+        """Remove an artifact with all of its content. A missing one is not an error."""
         address = ArtifactAddress(context_id, artifact_id)
         await remove_artifact(self._redis, self._blobs, address.record_key)
 
     async def read_part(
         self, context_id: str, artifact_id: str, index: int = 0, *, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        """Yield the content of a part from byte `start` to `end` (exclusive; None: what is there now).
+        """Yield the content of a part from byte `start` to `end` (exclusive; None: its present end).
 
-        Pieces have at most a few MiB. Each was checked before it is yielded: what blobs hold against its
-        sha256, what is kept inline against its CRC-32. While the content only grows, blobs may be put
-        together anew and tails may move into them: whoever finds something gone looks again, and goes on.
+        Pieces have at most a few MiB. Each is checked before it is yielded: blobs against their sha256,
+        inline content against its CRC-32. While the content only grows, blobs may be joined and tails may
+        move into blobs: a read that finds one missing loads the record again, and continues.
 
         Raises:
-            ArtifactMissingError: there is no such artifact.
-            PartIndexError: it has no such part.
-            ArtifactReplacedError: it was replaced after a piece of it was yielded.
-            BlobMissingError, BlobCorruptError: the content is lost.
+            ArtifactMissingError: The artifact does not exist.
+            PartIndexError: It has no such part.
+            ArtifactReplacedError: It was replaced after a piece of it was yielded.
+            BlobMissingError, BlobCorruptError: The content is lost.
         """
         address = ArtifactAddress(context_id, artifact_id)
         record, position = await self._record(address), start
@@ -169,13 +169,13 @@ class Artifacts:
             position += len(piece)
 
     async def link(self, context_id: str, artifact_id: str, index: int, terms: LinkTerms) -> str | None:
-        """Return an address at which clients fetch a part from the blob store itself; None: there is none.
+        """Return a URL with which clients fetch a part from the blob store itself, or None.
 
-        Only a part that is whole, and too large to be kept inline, has one.
+        Only a part that is complete, and too large to be stored inline, has one.
 
         Raises:
-            ArtifactMissingError: there is no such artifact.
-            PartIndexError: it has no such part.
+            ArtifactMissingError: The artifact does not exist.
+            PartIndexError: It has no such part.
         """
         address = ArtifactAddress(context_id, artifact_id)
         record = await self._record(address)
@@ -193,7 +193,7 @@ class Artifacts:
         return found[0]
 
     async def _records(self, record_keys: Sequence[str]) -> list[ArtifactRecord]:
-        """Return those of these records that there are."""
+        """Return the records that exist."""
         found: list[ArtifactRecord] = []
         for first in range(0, len(record_keys), _RECORDS_PER_COMMAND):
             keys = record_keys[first : first + _RECORDS_PER_COMMAND]
@@ -209,7 +209,7 @@ class Artifacts:
     async def _piece(
         self, address: ArtifactAddress, index: int, content: PartContent, position: int
     ) -> bytes | None:
-        """Return content from a position on, or None if it is not where it was."""
+        """Return content from a position on, or None if it has moved."""
         place = content.segment_at(position)
         if place is None:
             return await self._piece_of_tail(address, index, content, position)
@@ -233,10 +233,10 @@ class Artifacts:
     async def _look_again(
         self, address: ArtifactAddress, index: int, content: PartContent, position: int
     ) -> ArtifactRecord:
-        """Return the record of now.
+        """Return the current record.
 
         Raises:
-            BlobMissingError: by it, too, the content is in a blob that is not there.
+            BlobMissingError: The record is unchanged in this place: the blob is lost.
         """
         record = await self._record(address)
         part_of(record.artifact, index)
@@ -248,8 +248,8 @@ class Artifacts:
     async def _record_and_tail(
         self, address: ArtifactAddress, index: int
     ) -> tuple[ArtifactRecord | None, bytes | None]:
-        """Return both as they were at one moment."""
-        # The client is set up to decode texts, and a tail is none.
+        """Return both, read atomically."""
+        # The client is set up to decode texts, but a tail is binary.
         execute = cast("Callable[..., Awaitable[list[bytes | None]]]", self._redis.execute_command)
         keys = address.record_key, address.tail_key(index)
         text, tail = await execute("MGET", *keys, **{NEVER_DECODE: True})
@@ -267,7 +267,7 @@ def _input(part: NewPart, task_id: str, *, override: bool) -> Create:
 
 
 def listed(artifacts: Iterable[StoredArtifact], task_id: str | None) -> list[StoredArtifact]:
-    """Return those that a task, or any task (None), has to show, oldest first."""
+    """Return the artifacts that a task, or any task (None), lists, oldest first."""
     shown = (each for each in artifacts if not each.artifact_id.startswith(RESULT_PREFIX))
     of_task = [artifact for artifact in shown if task_id in {None, artifact.task_id}]
     return sorted(of_task, key=lambda artifact: (artifact.created_at, artifact.artifact_id))
@@ -279,21 +279,21 @@ def _last(record: ArtifactRecord, index: int, end: int | None) -> int:
 
 
 def _whole_blob(content: PartContent) -> str | None:
-    """Return the name of the blob that holds all of a part."""
+    """Return the name of the blob with all of a part."""
     if content.joined:
         return content.joined
     is_one = len(content.segments) == 1 and not content.tail
     return content.segments[0].name if is_one else None
 
 
-# How a process keeps artifacts.
+# Settings of artifacts.
 
 
 class ArtifactSettings(Settings):
-    """How artifacts are kept: the same for all workers and gateways."""
+    """Storage of artifacts: the same for all workers and gateways."""
 
     artifact_inline_bytes: int = Field(default=INLINE_BYTES, ge=0, le=SEGMENT_BYTES)
-    """Up to how many bytes a part of an artifact stays in Redis. Larger ones move to the blob store."""
+    """Size in bytes up to which a part of an artifact stays in Redis. Larger ones move to the blob store."""
 
 
 def make_artifacts(
