@@ -1,4 +1,4 @@
-"""Keys of Redis. What stands in braces is the hash slot: the keys of one task share it."""
+"""Keys of Redis. The text in braces is the hash slot: the keys of one task share it."""
 
 from urllib.parse import quote, unquote
 
@@ -6,17 +6,17 @@ from everloop.workflows.contract.names import known_id, quoted
 
 
 def _task(task_id: str) -> str:
-    """Begin a key of a task: it shares the hash slot of the client's task, as do those of its sub-agents.
+    """Return the prefix of a task's keys: they share the hash slot of the client's task, with its sub-agents.
 
     Raises:
-        TaskUnnamedError: there is no id.
+        TaskUnnamedError: The id is empty.
     """
     root, slash, path = known_id(task_id).partition("/")
     return f"everloop:task:{{{root}}}{slash}{path}"
 
 
 def head_key(task_id: str) -> str:
-    """Redis hash: what the log of a task comes to, as far as fences and lists need it."""
+    """Redis hash: state of the log of a task, as far as fences and lists need it."""
     return f"{_task(task_id)}:head"
 
 
@@ -39,12 +39,12 @@ def registry_key(task_id: str) -> str:
 
 
 def tool_result_key(digest: str) -> str:
-    """Redis string: what a tool has said to arguments and to whom, as long as it is to be told again."""
+    """Redis string: cached result of a tool for certain arguments."""
     return f"everloop:tool-result:{digest}"
 
 
 def route_key(task_id: str) -> str:
-    """Redis string: what became of a message that was answered without a task."""
+    """Redis string: the result of a message that was answered without a task."""
     return f"{_task(task_id)}:route"
 
 
@@ -54,12 +54,12 @@ def transcript_key(task_id: str, run_id: str) -> str:
 
 
 def records_key(task_id: str) -> str:
-    """Redis hash: what is known of the calls of a task, which attempt works on each, whether it ended."""
+    """Redis hash: records of the calls of a task: attempts, leases, state."""
     return f"{_task(task_id)}:records"
 
 
 def outcomes_key(task_id: str) -> str:
-    """Redis hash: call → what it came to."""
+    """Redis hash: call → its outcome."""
     return f"{_task(task_id)}:outcomes"
 
 
@@ -69,7 +69,7 @@ def secrets_key(task_id: str) -> str:
 
 
 def push_configs_key(task_id: str) -> str:
-    """Redis hash: who wants to be notified of a task, and what they have acknowledged."""
+    """Redis hash: webhooks of a task, and what they have acknowledged."""
     return f"{_task(task_id)}:push"
 
 
@@ -79,11 +79,11 @@ def conversation_key(context: str) -> str:
 
 
 def conversation_positions_key(context: str) -> str:
-    """Redis hash: what is known of the messages of a context.
+    """Redis hash: state of the messages of a context.
 
-    Positions: `start` of the first that is kept, `cleared` up to which they were cleared, `task:<id>` of the
-    first of each task. `kept`: for how many seconds after the last one, which tells when that came; `life`:
-    for how many somebody wants them to be kept. `forgotten`: how often a task was.
+    Positions: `start` of the first stored one, `cleared` up to which they were cleared, `task:<id>` of the
+    first of each task. `kept`: seconds that they are stored after the last one, which gives its time; `life`:
+    seconds of the requested retention. `forgotten`: how often a task was deleted.
     """
     return f"everloop:conversation:{{{context}}}:positions"
 
@@ -112,7 +112,7 @@ def owner_of_list_key(key: str) -> str:
 
 
 def owner_contexts_key(owner: str) -> str:
-    """Redis sorted set: contexts of an owner, as words, by when a task of theirs had its last status."""
+    """Redis sorted set: contexts of an owner, as strings, by the last status of one of their tasks."""
     return f"{owner_prefix(owner)}:contexts"
 
 
@@ -122,36 +122,36 @@ def context_info_key(owner: str, context_id: str) -> str:
 
 
 RETENTIONS_KEY = "everloop:retentions"
-"""Redis sorted set: contexts and tasks that are kept as long as somebody said, by when to look at them."""
+"""Redis sorted set: contexts and tasks with a retention, by the time of their next check."""
 
 
 def announced_tasks_key(owner: str) -> str:
-    """Redis sorted set: tasks of an owner that are about to start, by when they count no more."""
+    """Redis sorted set: tasks of an owner that are about to start, by the time until which they count."""
     return f"{owner_prefix(owner)}:announced"
 
 
 def new_schedules_key(owner: str) -> str:
-    """Redis sorted set: schedules of an owner that Temporal may not list yet, by when they count no more."""
+    """Redis sorted set: schedules of an owner that Temporal may not list yet, by the end of that time."""
     return f"{owner_prefix(owner)}:schedules"
 
 
 APPROVALS_KEY_PREFIX = "everloop:approvals:"
-"""Before a scope: tasks that wait for an answer of somebody with it, by the time since when."""
+"""Prefix of a scope: tasks that wait for an answer with this scope, by the time of the question."""
 
 OPEN_TASKS_KEY = "everloop:open"
-"""Redis sorted set: all open tasks of clients, by when their last status was published, in microseconds.
+"""Redis sorted set: all open tasks of clients, by the time of their last status, in microseconds.
 
-Behind the id of one that has opened again stands the event by which it did.
+The id of a task that was opened again is followed by the event that opened it.
 """
 
 
 def request_rate_key(owner: str) -> str:
-    """Redis string: up to when an owner's requests have used up their rate."""
+    """Redis string: the time up to which an owner's requests have used up their rate."""
     return f"{owner_prefix(owner)}:requests"
 
 
 def provider_key(provider: str) -> str:
-    """Redis hash: what is known of a provider of models, and up to when its rates are used up.
+    """Redis hash: state of a provider of models, and the times up to which its rates are used up.
 
     The keys of one provider share the hash slot of its name.
     """
@@ -159,45 +159,45 @@ def provider_key(provider: str) -> str:
 
 
 def provider_calls_key(provider: str) -> str:
-    """Redis sorted set: model calls under way at a provider, by when they count no more."""
+    """Redis sorted set: model calls in progress at a provider, by the time until which they count."""
     return f"{provider_key(provider)}:calls"
 
 
 def provider_tickets_key(provider: str) -> str:
-    """Redis sorted set: model calls that wait, by when their turn is."""
+    """Redis sorted set: model calls that wait, by the time of their turn."""
     return f"{provider_key(provider)}:tickets"
 
 
 def provider_failures_key(provider: str) -> str:
-    """Redis list: times of the last failures of a provider that has not answered since."""
+    """Redis list: times of the last failures of a provider, since its last answer."""
     return f"{provider_key(provider)}:failures"
 
 
 def owner_prefix(owner: str) -> str:
-    """Begin a key of an owner."""
+    """Return the prefix of an owner's keys."""
     return f"everloop:owner:{{{quoted(owner)}}}"
 
 
 # Artifacts and their blobs.
 
 ARTIFACT_RECORD_PREFIX = "everloop:artifact:"
-"""Before the name of an artifact, Redis string: its record."""
+"""Prefix of an artifact's name, Redis string: its record."""
 
 ARTIFACT_TAIL_PREFIX = "everloop:artifact-tail:"
-"""Before the name of an artifact and the index of a part, Redis string: what of the part is not in blobs."""
+"""Prefix of an artifact's name and the index of a part, Redis string: the tail of the part."""
 
 EXPIRING_ARTIFACTS_KEY = "everloop:artifacts:expiring"
 """Redis sorted set: keys of the records of all artifacts, by a time before which they do not expire."""
 
 PENDING_BLOBS_KEY = "everloop:artifact-blobs:pending"
-"""Redis sorted set: keys of the sets of pending blobs, by the time when a blob was last put into each."""
+"""Redis sorted set: keys of the sets of pending blobs, by the time of the last put into each."""
 
 ARTIFACTS_KNOWN_SINCE_KEY = "everloop:artifacts:known-since"
-"""Redis string: since when this Redis knows which artifacts there are, in seconds."""
+"""Redis string: the time since which this Redis has all artifacts, in seconds."""
 
 
 def context_tag(context: str) -> str:
-    """Return the hash tag of a context: what is kept of its artifacts shares a slot."""
+    """Return the hash tag of a context: the keys of its artifacts share a slot."""
     return f"{{{quote(context, safe=':')}}}"
 
 
@@ -207,22 +207,22 @@ def context_artifacts_key(context: str) -> str:
 
 
 def pending_blobs_key(context: str) -> str:
-    """Redis sorted set: blobs of the artifacts of a context that no record names, by the time since when."""
+    """Redis sorted set: blobs of a context's artifacts that no record names, by the start of that time."""
     return f"{PENDING_BLOBS_PREFIX}{context_tag(context)}:pending-blobs"
 
 
 PENDING_BLOBS_PREFIX = "everloop:context:"
-"""Before the tag of a context, in the keys of what is kept of its artifacts together."""
+"""Prefix of a context's tag, in the keys of sets of its artifacts."""
 
 
 BLOB_PREFIX = "everloop:blob:"
-"""Before the key of a blob, Redis string or hash: a blob that Redis itself keeps."""
+"""Prefix of a blob's key, Redis string or hash: a blob in Redis itself."""
 
 STORE_ID_KEY = "everloop:blob-store"
 """Redis string: id of the blob store in use. It has no time to live."""
 
 DIRECTORY_KEY = "everloop:blob-store:directory"
-"""Redis string: where a process last found the directory in use, for others of its machine."""
+"""Redis string: path of the local directory in use, for other processes of the machine."""
 
 LOCK_KEY = "everloop:blob-store:lock"
 """Redis string: held by the process that chooses the id."""

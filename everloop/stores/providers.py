@@ -1,8 +1,8 @@
-"""The gate of each model provider, which all workers share: rate limits, concurrency and a circuit breaker.
+"""The gate of each model provider, shared by all workers: rate limits, concurrency and a circuit breaker.
 
-A call enters, and is held back while its provider is down, wants to be asked later, or has enough of ours.
-What is counted goes by the clock of Redis. Nothing is counted at a provider without limits that answers: a
-worker looks now and then whether it still does, and tells of its own answers when it looks.
+A call enters unless its provider is down, has asked for a pause, or a limit is reached. Times are by the
+clock of Redis. Nothing is counted for a provider without limits while it answers: a worker only checks now
+and then whether it is down, and reports its own answers in these checks.
 """
 
 import asyncio
@@ -30,44 +30,43 @@ from everloop.stores.keys import (
 from everloop.stores.scripts import scripts_text
 
 SLOT = timedelta(seconds=15)
-"""How long a call counts that nobody renews: its worker has died."""
+"""Time for which a call counts without renewal. Without one its worker has died."""
 
 MAX_WAIT = 2.0
-"""Seconds that a call may wait at the gate. One that has to wait for longer is held back."""
+"""Seconds that a call may wait at the gate. A call that has to wait longer is held back."""
 
 AHEAD = timedelta(seconds=6)
-"""How much of a minute's rate may be taken at once; the rest is spread evenly."""
+"""Part of a minute's rate that may be used at once. The rest is spread evenly."""
 
 FAILURES = 5
-"""So many within `FAILURE_TIME`, and no answer between them: the provider is down."""
+"""Failures within `FAILURE_TIME`, without an answer between them, after which a provider is down."""
 
 FAILURE_TIME = timedelta(seconds=30)
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=10), timedelta(seconds=60)
-"""How long a provider that is down is not asked; each probe that fails doubles it."""
+"""Pause of calls to a provider that is down. Each failed probe doubles it."""
 
 LOOK_AGAIN = timedelta(seconds=5)
-"""How long a worker asks a provider without limits that answers before it looks again: so much later than
-others it may learn that the provider is down, or wants to be asked for a model later."""
+"""Interval of a worker's checks of a provider without limits that answers: its delay in finding out that the
+provider is down, or has asked for a pause of a model."""
 
 _LAST_WORD = 3.0
-"""Seconds that leaving may take; after that the call leaves when its slot expires."""
+"""Seconds that leaving may take. After that the call leaves when its slot expires."""
 
 _LOOK = 2000
-"""About how many milliseconds later a call looks again whether there is a slot for it; the more calls wait
-before it, the later."""
+"""Milliseconds, roughly, until a call looks for a slot again. It grows with the calls that wait before it."""
 
 TICKET = timedelta(minutes=10)
-"""How long after its turn a call finds it."""
+"""Time after its turn for which a call's ticket is valid."""
 
 CLOCK_SLIP = timedelta(seconds=5)
-"""By so much the clock of Redis may be put back until all that is known of a provider is forgotten."""
+"""A jump of Redis' clock that is tolerated. After a larger one the state of the provider is reset."""
 
 Why = Literal["down", "asked", "rate", "slots"]
-"""Why a call is held back.
+"""The reason why a call is held back.
 
-"down": the provider does not answer. "asked": it wants to be asked for this model later. "rate", "slots": the
-limits that were set for it.
+"down": the provider does not answer. "asked": it has asked for a pause of this model. "rate", "slots": the
+configured limits.
 """
 
 Outcome = Literal["answered", "busy", "down", "other"]
@@ -80,7 +79,7 @@ def _ms(time: timedelta) -> int:
 
 
 class HeldBackError(ModelError):
-    """A call may not be made now; it was not sent. `delay` is when it may come again."""
+    """A call may not be made now; it was not sent. `delay` is the time until it may be tried again."""
 
     def __init__(self, chosen: ChosenModel, why: Why, delay: timedelta) -> None:
         super().__init__(_text(why, chosen))
@@ -91,22 +90,22 @@ class HeldBackError(ModelError):
 
 @dataclass
 class Passage:
-    """A call that has entered; who makes it says what becomes of it, errors apart."""
+    """A call that has entered. The caller sets its outcome, apart from errors."""
 
     chosen: ChosenModel
     call: str
     tokens: int
-    """About how many it takes."""
+    """Estimated tokens of the call."""
     used: int | None = None
-    """How many it took; None: nobody knows."""
+    """Actual tokens of the call, None if unknown."""
     outcome: Outcome = "other"
-    """"answered" as soon as something of the reply has come."""
+    """"answered" from the first chunk of the reply on."""
     asked: timedelta = field(default=timedelta())
     is_free: bool = False
-    """Whether nothing of it is counted."""
+    """True if the call is not counted."""
 
     def fail(self, error: ModelError) -> None:
-        """Note what an error says of the provider."""
+        """Set the outcome from an error."""
         if isinstance(error, ModelBusyError):
             self.outcome, self.asked = "busy", error.retry_after or timedelta()
         elif isinstance(error, ModelDownError):
@@ -116,9 +115,9 @@ class Passage:
 
 
 class ProviderGates:
-    """One gate for each provider. While Redis is away, everybody may pass.
+    """One gate for each provider. During an outage of Redis all calls pass.
 
-    `slot` is how long a call counts without renewal, `clock` tells seconds.
+    `slot` is how long a call counts without renewal, `clock` returns seconds.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class ProviderGates:
     ) -> None:
         self._slot = slot
         self._clock = clock
-        # By provider: until when which of its models may be asked without a look; when it answered last.
+        # By provider: until when its models may be called without a check, and when it answered last.
         self._free_until: dict[str, dict[str, float]] = {}
         self._answered: dict[str, float] = {}
         self._enter = redis.register_script(_gate_script("limits/rate.lua", "limits/enter.lua"))
@@ -138,11 +137,11 @@ class ProviderGates:
     async def hold(self, chosen: ChosenModel, call: str, tokens: int) -> AsyncGenerator[Passage]:
         """Enter, and count the call as long as the block runs.
 
-        `call` names it over all its attempts. `tokens` is about how many it takes; of more than a provider
-        takes in a minute a minute's worth counts.
+        `call` names it over all its attempts. `tokens` is an estimate. It is limited to the provider's tokens
+        per minute.
 
         Raises:
-            HeldBackError: it has to wait for more than `MAX_WAIT`.
+            HeldBackError: The call has to wait for more than `MAX_WAIT`.
         """
         passage = Passage(chosen, call, min(tokens, chosen.provider.tokens_per_minute or tokens))
         await self._wait_to_enter(passage)
@@ -189,7 +188,7 @@ class ProviderGates:
                 return
             self._free_until.pop(provider.name, None)
             delay = wait / 1000
-            if why == "slots":  # not all at once
+            if why == "slots":  # spread the calls
                 delay *= random.uniform(0.5, 1.5)  # noqa: S311 -- no secret
             if delay > wait_left:
                 raise HeldBackError(passage.chosen, why, timedelta(seconds=delay))
@@ -259,7 +258,7 @@ def _keys(provider: str) -> list[str]:
 
 
 def _share(count: int, per_minute: int | None) -> float:
-    """Return the milliseconds of a minute that so many use up, where there is a limit."""
+    """Return the milliseconds of a minute that so many use up, 0 without a limit."""
     return 60_000 * count / per_minute if per_minute else 0
 
 

@@ -1,7 +1,7 @@
-"""Scripts at the keys of one client's task, several of them in one round trip.
+"""Lua scripts at the keys of one client's task, several of them in one round trip.
 
-Each script is a page of Lua in a file of its own; `task.lua` stands before it. They run in order, and others
-may come between them: each that writes for a call looks at the lease of the call itself.
+Each script is a page of Lua in a file of its own; `task.lua` precedes it. They run in order, but not
+atomically: each script that writes for a call checks the lease of the call itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,16 +25,16 @@ T2 = TypeVar("T2")
 _OVERTAKEN = "OVERTAKEN"
 
 _loaded = WeakSet[Redis]()
-"""Clients whose servers were given the scripts."""
+"""Clients whose servers have loaded the scripts."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """What one attempt claims: `call_id` names the call within its task, `token` the attempt.
+    """The claim of one attempt: `call_id` names the call within its task, `token` the attempt.
 
-    `order` tells which of two attempts came later (`precedes` in `task.lua`); attempts of the same order come
-    as they come. `attempt` is its number by Temporal's count, which begins again when an operator resets an
-    activity. `is_repeatable`: what it begins may be begun again.
+    `order` tells which of two attempts is later (`precedes` in `task.lua`). Attempts of the same order follow
+    their arrival. `attempt` is its number by Temporal's count, which restarts when an operator resets an
+    activity. `is_repeatable`: work that it starts may be repeated.
     """
 
     task_id: str
@@ -46,37 +46,36 @@ class Lease:
 
 
 class OvertakenError(ApplicationError):
-    """Another attempt has taken the call over, or it is no longer wanted: this one has written nothing.
+    """Another attempt has taken over the call, or it is no longer needed. This attempt has written nothing.
 
-    What writes for a call takes the lease of the attempt, and looks for a later one. The error ends the
-    attempt.
+    Writes for a call take the lease of the attempt, and check for a later one. The error ends the attempt.
     """
 
     def __init__(self) -> None:
         super().__init__("another attempt has taken this call over", type=failures.OVERTAKEN)
-        self.__suppress_context__ = True  # Temporal would keep it, and it may hold a secret
+        self.__suppress_context__ = True  # Temporal would store the context, which may contain a secret
 
 
 def lease_words(lease: Lease | None, claims: str = "") -> list[str]:
-    """Return the words by which a script looks whether it may write for a call (`refusal` in `task.lua`).
+    """Return the arguments with which a script checks its permission to write (`refusal` in `task.lua`).
 
-    `claims`: only while the attempt holds the call, and its claim was answered by one of these words. Without
-    a lease everything may be written.
+    With `claims` the attempt has to hold the call, by a claim with one of these answers. Without a lease all
+    writes are permitted.
     """
     return [lease.call_id, lease.token, lease.order, claims] if lease else ["", "", "", ""]
 
 
 @dataclass(frozen=True)
 class Step(Generic[T]):
-    """One script at the keys of a task. It may be repeated, when its answer was lost."""
+    """One script at the keys of a task. It may be repeated after a lost answer."""
 
     task_id: str
     file: str
-    """Of the script, in this folder: `log/append.lua`."""
+    """Path of the script in this folder: `log/append.lua`."""
     keys: Sequence[str]
     arguments: Sequence[str | bytes | int]
     read: Callable[[Any], T]
-    """Reads the answer. A script that is not allowed to do anything answers none, and is not read."""
+    """Parses the answer. A script without permission has no answer to parse."""
 
 
 @overload
@@ -86,16 +85,16 @@ async def run_scripts(redis: Redis, first: Step[T1], second: Step[T2], /) -> tup
 @overload
 async def run_scripts(redis: Redis, *steps: Step[Any]) -> tuple[Any, ...]: ...
 async def run_scripts(redis: Redis, *steps: Step[Any]) -> tuple[Any, ...]:
-    """Run scripts in order, in one round trip, and return what they answer.
+    """Run scripts in order, in one round trip, and return their answers.
 
     Raises:
-        OvertakenError: one was asked for an attempt at a call that another one has taken over.
+        OvertakenError: A script was refused, because another attempt has taken over the call.
     """
     if redis not in _loaded:
         await load_scripts(redis)
     replies = await execute(redis, steps)
     for first, reply in enumerate(replies):
-        if isinstance(reply, NoScriptError):  # the server was restarted, or is another one: no later one ran
+        if isinstance(reply, NoScriptError):  # the server is a new one, and no later script ran
             await load_scripts(redis)
             replies[first:] = await execute(redis, steps[first:])
             break
@@ -109,7 +108,7 @@ async def run_scripts(redis: Redis, *steps: Step[Any]) -> tuple[Any, ...]:
 
 
 async def load_scripts(redis: Redis) -> None:
-    """Give a server, or each of a cluster, all scripts of this folder."""
+    """Load all scripts of this folder into a server, or each of a cluster."""
     folder = Path(__file__).parent
     for file in sorted(folder.glob("*/*.lua")):
         await redis.script_load(script(str(file.relative_to(folder))))

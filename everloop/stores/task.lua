@@ -1,22 +1,22 @@
--- Stands before each script at the keys of a client's task and its sub-agents.
+-- Precedes each script at the keys of a client's task and its sub-agents.
 --
--- The registry (hash) names these keys, each with the seconds that it lives after the end of the client's task. While that
--- is open, the registry has the field `open`, and no key expires.
+-- The registry (hash) lists these keys, each with the seconds that it lives after the end of the client's task. While
+-- the task is open, the registry has the field `open`, and no key expires.
 
 local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
-local OVERTAKEN = 'OVERTAKEN'  -- the answer where a later attempt has claimed the call
+local OVERTAKEN = 'OVERTAKEN'  -- the answer if a later attempt has claimed the call
 
-local function expire(registry, key, seconds)  -- the registry outlives all
+local function expire(registry, key, seconds)  -- the registry outlives all other keys
   redis.call('EXPIRE', key, seconds)
   if redis.call('TTL', registry) < tonumber(seconds) then redis.call('EXPIRE', registry, seconds) end
 end
 
-local function keep(registry, key, seconds)  -- a key that was just written
+local function keep(registry, key, seconds)  -- for a key that was just written
   redis.call('HSETNX', registry, key, seconds)
   if redis.call('HEXISTS', registry, 'open') == 0 then expire(registry, key, seconds) end
 end
 
-local function set_open(registry)  -- every key lives on
+local function set_open(registry)  -- no key expires
   redis.call('HDEL', registry, 'open')
   for _, key in ipairs(redis.call('HKEYS', registry)) do redis.call('PERSIST', key) end
   redis.call('HSET', registry, 'open', 1)
@@ -31,12 +31,12 @@ local function set_ended(registry)  -- every key expires from now on; secrets ar
   end
 end
 
--- A lease (field of the records, named by the call): token of the attempt that holds the call ('': given back), until when
--- in milliseconds, the answer to its claim, the order of the latest attempt, the number of attempts, 1 if what was begun may
--- be repeated, length in milliseconds.
+-- A lease (field of the records, named by the call): token of the attempt that holds the call ('': released),
+-- end in milliseconds, the answer to its claim, the order of the latest attempt, the number of attempts, 1 if
+-- started work may be repeated, length in milliseconds.
 local FIELDS = {'holder', 'till', 'claim', 'order', 'attempts', 'repeats', 'length'}
 
-local function lease_of(records, call)  -- nil: there is none
+local function lease_of(records, call)  -- nil if there is no record
   local text, lease, n = redis.call('HGET', records, call), {}, 0
   for word in (text and text .. ' ' or ''):gmatch('(%S*) ') do
     n = n + 1
@@ -51,12 +51,12 @@ local function write_lease(records, call, lease)
   redis.call('HSET', records, call, table.concat(words, ' '))
 end
 
--- Orders of attempts: "<microseconds of Temporal's clock>/<run>/<number of the activity in the run>/<attempt>", or just the
--- first. That clock may be put back. Within a run Temporal's numbers only grow, but for a reset of an activity, which begins
--- at a later time; between runs a time does not count that is still to come.
-local CLOCKS_DIFFER = 60000000  -- microseconds by which the clocks of Temporal and Redis may
+-- Orders of attempts: "<microseconds of Temporal's clock>/<run>/<number of the activity in the run>/<attempt>", or only
+-- the first. That clock may be put back. Within a run Temporal's numbers increase, except after a reset of an activity,
+-- which starts at a later time. Between runs a time in the future is ignored.
+local CLOCKS_DIFFER = 60000000  -- tolerated difference, in microseconds, of the clocks of Temporal and Redis
 
-local function precedes(order, other)  -- whether an attempt of this order came before the other one
+local function precedes(order, other)  -- true if an attempt of this order came before the other one
   local function words_of(text)
     local at, run, activity, attempt = text:match('^(%d*)/?([^/]*)/?([^/]*)/?(%d*)$')
     return tonumber(at) or 0, run, tonumber(activity) or 0, tonumber(attempt) or 0
@@ -69,8 +69,8 @@ local function precedes(order, other)  -- whether an attempt of this order came 
   return activity < other_activity or (activity == other_activity and attempt <= other_attempt)
 end
 
--- Why an attempt may not write for a call (nil: it may): OVERTAKEN, or false if its claim was not answered by one of these
--- words ('': any). Of a call without a record no attempt is late.
+-- Reason why an attempt may not write for a call (nil: it may): OVERTAKEN, or false if its claim had none of
+-- these answers ('': any). For a call without a record all attempts may write.
 local function refusal(records, call, token, order, claims)
   local lease = call ~= '' and lease_of(records, call)
   if lease and order ~= '' and precedes(order, lease.order) then

@@ -1,7 +1,7 @@
-"""How many tokens messages have.
+"""Counts the tokens of messages.
 
-They are counted as OpenAI's models do, if the data of that encoding is at hand. They are never fetched: what
-cannot be counted is estimated.
+They are counted with OpenAI's encoding if its data is installed, and estimated otherwise. The data is never
+downloaded.
 """
 
 from collections.abc import Callable
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from tiktoken import Encoding
 
 CHARACTERS_PER_TOKEN = 4
-"""Of the estimate, as OpenAI says of English text."""
+"""For the estimate: OpenAI's figure for English text."""
 
 MESSAGE_TOKENS = 4
-"""What a message takes besides its words: its role, and where it begins and ends."""
+"""Overhead of a message: its role, its begin and its end."""
 
 FILE_TOKENS = 1000
-"""Of the content of a file that a model gets: about a page, or an image of middling size."""
+"""Estimate for the content of a file that a model gets: about a page, or a medium-sized image."""
 
 _AS_THEY_ARE = ("image/*", "audio/*", "application/pdf")
-"""Media types of files that models get as they are, if their agents do not say otherwise."""
+"""Media types of files whose content models get, unless their agents say otherwise."""
 
 CountTokens = Callable[[ConversationMessage], int]
 
@@ -48,7 +48,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class EncodingData:
-    """The data of an encoding: the name under which tiktoken caches it, and the digest of what is in it."""
+    """The data of an encoding: its name in tiktoken's cache, and the digest of its content."""
 
     encoding: str
     file: str
@@ -71,16 +71,16 @@ KNOWN_DATA = (
 
 
 class TokenSettings(Settings):
-    """How the tokens of conversations are counted."""
+    """Counting of the tokens of conversations."""
 
     tiktoken_cache_dir: Path | None = Field(default=None, validation_alias="TIKTOKEN_CACHE_DIR")
-    """A folder with the data of tiktoken's `o200k_base` (`cl100k_base` does too), which then counts the
-    tokens of conversations. Unset: tokens are estimated, four characters each. See
+    """A folder with the data of tiktoken's `o200k_base` or `cl100k_base`, with which the tokens of
+    conversations are counted. Unset: tokens are estimated, four characters each. See
     docs/agents/conversations.md#how-tokens-are-counted."""
 
 
 def token_counter(settings: TokenSettings) -> CountTokens:
-    """Return how tokens are counted with what is at hand; a line in the log says which way.
+    """Return a counter, or an estimator if there is no data, and log which one.
 
     Loading the data takes a second: do it when a process starts.
     """
@@ -93,9 +93,9 @@ def token_counter(settings: TokenSettings) -> CountTokens:
 
 
 def _find_encoding(folder: Path | None) -> "Encoding | None":
-    """Return the first known encoding whose data is in tiktoken's cache, None if there is none.
+    """Return the first known encoding with undamaged data in tiktoken's cache, or None.
 
-    tiktoken would fetch what is missing or damaged, so it is asked to load what is there and whole only.
+    The data is checked first, because tiktoken would download missing or damaged data.
     """
     for data in KNOWN_DATA:
         if folder and _is_whole(folder / data.file, data):
@@ -106,7 +106,7 @@ def _find_encoding(folder: Path | None) -> "Encoding | None":
 
 
 def counting(encoding: "Encoding") -> CountTokens:
-    """Return how the tokens of a message are counted in an encoding."""
+    """Return a counter of the tokens of a message in an encoding."""
 
     def count(message: ConversationMessage) -> int:
         texts, files = _content(message)
@@ -116,7 +116,7 @@ def counting(encoding: "Encoding") -> CountTokens:
 
 
 def estimate_tokens(message: ConversationMessage) -> int:
-    """Return about how many tokens a message has: four characters of its words, rounded up, are one."""
+    """Estimate the tokens of a message: its characters divided by four, rounded up."""
     texts, files = _content(message)
     return MESSAGE_TOKENS - sum(map(len, texts)) // -CHARACTERS_PER_TOKEN + FILE_TOKENS * files
 
@@ -129,7 +129,7 @@ def _is_whole(path: Path, data: EncodingData) -> bool:
 
 
 def _content(message: ConversationMessage) -> tuple[list[str], int]:
-    """Return the texts that a model reads of a message, and of how many files it gets the content."""
+    """Return the texts of a message for the model, and the number of files whose content it gets."""
     if isinstance(message, UserMessage):
         files = [part for part in message.parts if isinstance(part, FilePart)]
         return [_text(part) for part in message.parts], sum(map(_is_sent, files))
@@ -150,7 +150,7 @@ def _text(part: Part) -> str:
 
 
 def _is_sent(file: FilePart) -> bool:
-    """Whether a model is likely to get the content: of other files a line tells, and of most URLs."""
+    """True if a model is likely to get the content. Other files, and most URLs, are only a line."""
     if file.url:
         return is_named(file.media_type, ("image/*",))
     return is_text(file.media_type) or is_named(file.media_type, _AS_THEY_ARE)

@@ -1,4 +1,4 @@
-"""What is known of tool calls: the record that keeps an effect from happening twice."""
+"""Records of tool calls, which prevent that an effect happens twice."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -22,12 +22,12 @@ OUTCOME_ADAPTER: TypeAdapter[ToolReply] = TypeAdapter(ToolReply, config=HIDE_VAL
 
 
 def reply_call(run_id: str, position: int, tries: int) -> str:
-    """Return the id of the call of a model for the reply at a position (`claim.lua` looks for it)."""
+    """Return the id of the model call for the reply at a position (`claim.lua` looks for it)."""
     return f"reply {run_id} {position}.{tries}"
 
 
 BEGUN = "FIRST AGAIN"
-"""The claims of a call that is ours to be done: it is the first, or was lost and may be repeated."""
+"""The claims that allow this attempt to do the call: it is the first, or was lost and may be repeated."""
 
 ENDED = "DONE"
 """The claim of a call whose outcome this attempt has recorded."""
@@ -37,23 +37,23 @@ class Claim(Enum):
     """Answer to a claim of a call."""
 
     FIRST = auto()
-    """Nobody has started this call, or who did gave it back; it is ours."""
+    """This attempt holds the call, which no other has started, or whose attempt released it."""
     LOST = auto()
-    """An earlier attempt started it and left no outcome, and its lease has ended; it is ours."""
+    """This attempt holds the call. An earlier one started it without an outcome, and its lease has ended."""
     HELD = auto()
-    """Another attempt works on it: its lease lives."""
+    """Another attempt holds the call, and its lease has not ended."""
     FINISHED = auto()
-    """It has an outcome."""
+    """The call has an outcome."""
     OVERTAKEN = auto()
-    """A later attempt has claimed it before."""
+    """A later attempt has claimed the call."""
 
 
 class Claimed(NamedTuple):
-    """What a claim has found: how many attempts at the call there were, and its outcome if that can be read.
+    """The result of a claim: the number of attempts, and the outcome if there is a readable one.
 
-    `attempts` is greater than that of any attempt before, and the same however often one attempt asks.
-    `may_repeat`: what was begun before may be repeated, as every attempt said that has begun it. `kept` is
-    the value that is kept for a call.
+    `attempts` is greater than for any earlier attempt, and the same for each claim by one attempt.
+    `may_repeat`: started work may be repeated, according to every attempt that started it. `kept` is the
+    stored value of a call.
     """
 
     claim: Claim
@@ -66,24 +66,24 @@ class Claimed(NamedTuple):
 class ToolRecords:
     """(task, call id) → started or finished. Survives the run, so that a reset task reuses outcomes.
 
-    A call that asks people comes in phases, each with a record under an id of its own; the outcome of a phase
-    is a result or a question. Beside that, a call keeps one JSON value of its tool's own; a model call keeps
-    its reply there until plugins have judged it. Only the attempt that holds a call writes anything of it.
+    A call that asks people has phases, each with a record under an id of its own. The outcome of a phase is a
+    result or a question. A call also stores one JSON value of its tool; a model call stores its reply there
+    until plugins have judged it. Only the attempt that holds a call writes to its record.
 
-    A record is also the lease of its call: it names the attempt that holds it, and until when, by the clock
-    of the store. One that has ended still says whose the call is, until another attempt claims it: what was
-    only slow goes on, and what was overtaken is refused. Every call may be repeated when its answer was lost.
+    A record is also the lease of its call: the attempt that holds it, and the end by the clock of the store.
+    An ended lease still names its attempt until another one claims the call: an attempt that was only slow
+    continues, and one that was overtaken is refused. Every operation may be repeated after a lost answer.
 
-    Each call is one step, of a round trip of its own or of another one.
+    Each operation is one step, in a round trip of its own or together with others.
 
-    `ttl` counts from the last new call, or from the end of a task that was open (default 7 days); so does
-    `outcome_ttl`, after which is known that a call has ended, but no longer what it came to (default 1 day).
+    `ttl` counts from the last new call, or from the end of a task that was open (default 7 days). So does
+    `outcome_ttl`, after which only the end of a call is stored, no longer its outcome (default 1 day).
 
-    How much a killed Redis forgets is its own setting: `appendfsync always` nothing, `everysec` up to two
-    seconds of claims that it had acknowledged.
+    The loss after a crash of Redis depends on its own setting: with `appendfsync always` none, with
+    `everysec` up to two seconds of acknowledged claims.
 
-    An outcome that is forgotten, or cannot be read, of a newer version perhaps, stands, but says no more than
-    that the call was started.
+    An expired or unreadable outcome, for example of a newer version, remains valid, but shows only that the
+    call was started.
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta = RECORD_TTL, outcome_ttl: timedelta = GRACE) -> None:
@@ -92,20 +92,20 @@ class ToolRecords:
         self._redis = redis
 
     async def claim(self, lease: Lease, seconds: float) -> Claim:
-        """Take a call that nobody works on, for so many seconds."""
+        """Claim a call that no other attempt holds, for so many seconds."""
         return (await self.run(self.claiming(lease, seconds)))[0].claim
 
     async def run(self, *steps: Step[Any]) -> tuple[Any, ...]:
-        """Run scripts at the keys of one task in one round trip; see `run_scripts`."""
+        """Run scripts at the keys of one task in one round trip. See `run_scripts`."""
         return await run_scripts(self._redis, *steps)
 
     def claiming(
         self, lease: Lease, seconds: float, *, kept: str = "", reply: int | None = None
     ) -> Step[Claimed]:
-        """Return the step of `claim`; `kept`: it also reads the value that is kept for this call.
+        """Return the step of `claim`. With `kept` it also reads the stored value of this call.
 
-        `reply`: the position of the model's reply that asks for the call, where another attempt may have
-        begun it. If neither is known Redis was emptied, and the call counts as lost.
+        `reply`: the position of the model's reply that asks for the call, if another attempt may have started
+        it. If there is a record of neither, Redis was emptied, and the call counts as lost.
         """
         position = "" if reply is None else reply
         words = [int(lease.is_repeatable), lease.order, lease.attempt, int(seconds * 1000), position, kept]
@@ -121,23 +121,23 @@ class ToolRecords:
         return self._step("claim", lease, keys, [self._ttl, *words], read)
 
     async def renew(self, lease: Lease, seconds: float) -> bool:
-        """Hold the call for so many seconds from now (0: end the lease); return whether it is ours still.
+        """Extend the lease by so many seconds (0: end it); return whether this attempt holds the call.
 
-        A call of which the store knows nothing, because it was emptied, becomes ours again.
+        A call without a record, because the store was emptied, is claimed again.
         """
         words = [self._ttl, int(lease.is_repeatable), int(seconds * 1000)]
         return (await self.run(self._step("renew", lease, self._keys(lease), words, bool)))[0]
 
     def releasing(self, lease: Lease, seconds: float = 0, *, counts: bool = True) -> Step[bool]:
-        """Return the step that gives back a call of ours that has ended without an outcome.
+        """Return the step that releases a call without an outcome.
 
-        The next claim is the first; for so many seconds there is none. `counts`: the attempt is counted.
+        The next claim is the first, and has to wait for so many seconds. `counts`: the attempt is counted.
         """
         words = [int(seconds * 1000), int(counts)]
         return self._step("release", lease, [records_key(lease.task_id)], words, bool)
 
     async def revoke(self, lease: Lease) -> None:
-        """Take a call without an outcome from whoever works on it, who is to stop; nobody holds it then."""
+        """Take a call without an outcome from the attempt that holds it, which has to stop."""
         await self.run(
             self._step(
                 "revoke", lease, self._keys(lease), [lease.order, self._ttl, int(lease.is_repeatable)], bool
@@ -145,10 +145,9 @@ class ToolRecords:
         )
 
     def finishing(self, lease: Lease, outcome: ToolReply) -> Step[ToolReply]:
-        """Return the step that records an outcome, and reads the first one recorded: that stands.
+        """Return the step that records an outcome, and reads the first one recorded, which is the valid one.
 
-        What is to be done for a call that has ended takes the claim `ENDED`: nothing is done where another
-        outcome stands.
+        Steps for a call that has ended name the claim `ENDED`: they do nothing if another outcome is valid.
         """
         text = outcome.model_dump_json(exclude_defaults=True)
         packed = self._cipher.pack(text, _purpose(lease.task_id, lease.call_id))
@@ -163,12 +162,12 @@ class ToolRecords:
         )
 
     async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
-        """Keep a value of the tool's own for a call, in place of the last one; it goes when the record goes.
+        """Store a value of the tool's own for a call, replacing the last one. It expires with the record.
 
-        None: keep nothing any more.
+        None deletes it.
 
         Raises:
-            OvertakenError: the phase that the lease names is another attempt's.
+            OvertakenError: Another attempt holds the phase of the lease.
         """
         await self.run(self.keeping(lease, call_id, value))
 
@@ -179,7 +178,7 @@ class ToolRecords:
         return self._step("keep", lease, self._keys(lease), [self._ttl, call_id, kept], bool)
 
     async def kept(self, task_id: str, call_id: str) -> JsonValue:
-        """Return the value that was kept, None if there is none."""
+        """Return the stored value, or None."""
         found = cast("str | None", await self._redis.hget(records_key(task_id), f"kept {call_id}"))
         return self._value(task_id, call_id, found)
 
@@ -202,24 +201,24 @@ class ToolRecords:
     def _parse(self, task_id: str, call_id: str, outcome: str) -> ToolReply | None:
         try:
             return OUTCOME_ADAPTER.validate_json(self._cipher.unpack(outcome, _purpose(task_id, call_id)))
-        except ValueError:  # of pydantic, too
+        except ValueError:  # includes pydantic's
             return None
 
 
 class ToolResults:
-    """digest → text: what tools have said lately to the same arguments. Losing it costs another run."""
+    """digest → text: cached results of tools for the same arguments. Losing one costs another run."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
 
     async def get(self, digest: str) -> str | None:
-        """Return what was said; None if nothing was, or not lately enough."""
+        """Return the cached text, or None."""
         found = cast("str | None", await self._redis.get(tool_result_key(digest)))
         return None if found is None else json.loads(self._cipher.unseal_text(found, _result_purpose(digest)))
 
     async def put(self, digest: str, text: str, life: timedelta) -> None:
-        """Keep what was said for some time, in place of what was said before."""
+        """Cache a text for some time, replacing an earlier one."""
         sealed = self._cipher.seal_text(json.dumps(text), _result_purpose(digest))
         await self._redis.set(tool_result_key(digest), sealed, px=life)
 

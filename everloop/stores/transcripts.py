@@ -21,15 +21,15 @@ from everloop.workflows.contract.messages import (
 )
 
 Reply = TypeVar("Reply", AssistantMessage, SummaryMessage)
-"""What a model makes of a transcript: the next message, or one that stands for older ones."""
+"""The model's answer to a transcript: the next message, or a summary of older ones."""
 
 
 @dataclass(frozen=True)
 class OpenedTranscript:
-    """What the cache holds for one model call.
+    """The cached messages for one model call.
 
-    `messages` is None unless every position that was asked for is there. `reply` is the message at
-    that length: a reply or summary that an earlier attempt of the same call left behind.
+    `messages` is None unless all requested positions are cached. `reply` is the message at that length: a
+    reply or summary of an earlier attempt at the same call.
     """
 
     messages: tuple[TranscriptMessage, ...] | None
@@ -37,7 +37,7 @@ class OpenedTranscript:
 
 
 def fitting(sizes: Iterable[tuple[int, int]], max_bytes: int) -> list[int]:
-    """Return which positions fit, in order; `sizes` are positions and their sizes, the newest first."""
+    """Return the positions that fit, in order. `sizes` are positions and their sizes, the newest first."""
     room, chosen = max_bytes, list[int]()
     for position, size in sizes:
         if size <= room:
@@ -54,11 +54,11 @@ _MESSAGE: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)
 class Transcripts:
     """Position → message, for each run of each task. Losing it costs one re-send, never a result.
 
-    A call is one round trip, as a rule.
+    A call is usually one round trip.
 
     `ttl` counts from the last write, or from the end of a task that was open then (default `GRACE`).
 
-    An entry that cannot be read, of a newer version or another key perhaps, counts as missing: it is written
+    An unreadable entry, for example of a newer version or with another key, counts as missing: it is written
     again.
     """
 
@@ -79,8 +79,8 @@ class Transcripts:
     ) -> OpenedTranscript:
         """Write `new` as the last of `length` positions, then read all of them and the one after.
 
-        What this run lacks before `new` is first copied from `previous_run`, which it continues. The first
-        `known` messages are not read.
+        Positions before `new` that are missing in this run are first copied from `previous_run`, which it
+        continues. The first `known` messages are not read.
         """
         step = self.opening(task_id, run_id, length, new, previous_run=previous_run, known=known)
         if new or previous_run:
@@ -100,7 +100,7 @@ class Transcripts:
         lease: Lease | None = None,
         claims: str = "",
     ) -> Step[OpenedTranscript]:
-        """Return the step of `open`; `claims`: only while the call is held by one of these, else None."""
+        """Return the step of `open`. `claims` are as in `lease_words`."""
         start, entries = length - len(new), self._entries(task_id)
         keys = [transcript_key(task_id, run_id), transcript_key(task_id, previous_run or run_id)]
         keys += [records_key(task_id), registry_key(task_id)]
@@ -121,10 +121,9 @@ class Transcripts:
     async def newest(
         self, task_id: str, run_id: str, max_bytes: int
     ) -> Mapping[int, TranscriptMessage] | None:
-        """Return the newest messages that together have so many bytes at most, by position, oldest first.
+        """Return the newest messages within so many bytes in total, by position, oldest first.
 
-        A larger message is left out, and so is one that cannot be read. None: the beginning is not there, so
-        that the cache was lost.
+        Larger and unreadable messages are left out. None if the beginning is missing, so the cache was lost.
         """
         key, entries = transcript_key(task_id, run_id), self._entries(task_id)
         positions = sorted(map(int, await self._redis.hkeys(key)), reverse=True)
@@ -140,7 +139,7 @@ class Transcripts:
         newest, room = list[tuple[int, TranscriptMessage]](), max_bytes
         for position, entry in reversed([*zip(wanted, kept, strict=True)]):
             message = entries.parse(entry) if entry else None
-            if message and (size := measure(message)) <= room:  # of what was compressed, more than was read
+            if message and (size := measure(message)) <= room:  # a compressed entry is larger now
                 newest.append((position, message))
                 room -= size
         return dict(reversed(newest))
@@ -153,12 +152,12 @@ class Transcripts:
         messages: Sequence[TranscriptMessage],
         lease: Lease | None = None,
     ) -> None:
-        """Write messages from position `start` on, over whatever stands there.
+        """Write messages from position `start` on, over existing ones.
 
-        From position 0 on, this is the whole transcript that is sent again: nothing else stays.
+        From position 0 on, this is the whole transcript, sent again: all other entries are deleted.
 
         Raises:
-            OvertakenError: a later attempt has claimed the call that `lease` names.
+            OvertakenError: A later attempt has claimed the call that `lease` names.
         """
         keys = [transcript_key(task_id, run_id), records_key(task_id), registry_key(task_id)]
         entries = self._entries(task_id).encode(start, messages)
@@ -174,9 +173,9 @@ class Transcripts:
         lease: Lease | None = None,
         claims: str = "",
     ) -> Step[TranscriptMessage | None]:
-        """Return the step that writes a message unless something stands there, and reads what then does.
+        """Return the step that writes a message unless the position is taken, and reads the entry after that.
 
-        None: nothing that can be read. `claims` is as of `opening`.
+        None if the entry is unreadable. `claims` is as in `opening`.
         """
         keys = [transcript_key(task_id, run_id), records_key(task_id), registry_key(task_id)]
         entries = self._entries(task_id)
@@ -195,16 +194,16 @@ class Transcripts:
         message: TranscriptMessage,
         lease: Lease | None = None,
     ) -> TranscriptMessage | None:
-        """Do as `adding` says."""
+        """Run the step of `adding`."""
         return (await run_scripts(self._redis, self.adding(task_id, run_id, position, message, lease)))[0]
 
     async def put_reply(
         self, task_id: str, run_id: str, position: int, reply: Reply, lease: Lease | None = None
     ) -> Reply:
-        """Write the reply unless one of its kind stands there; return the one that stands there now.
+        """Write the reply unless the position has one of its kind; return the one in the cache.
 
         Raises:
-            OvertakenError: as for `put`.
+            OvertakenError: As for `put`.
         """
         standing = await self.add(task_id, run_id, position, reply, lease)
         if isinstance(standing, type(reply)):
@@ -218,7 +217,7 @@ class Transcripts:
 
 @dataclass(frozen=True)
 class _Entries:
-    """How the messages of one task are kept. Not for one run: the next one copies them."""
+    """Encodes the messages of one task. They are not bound to a run: the next one copies them."""
 
     cipher: Cipher
     purpose: str
@@ -230,7 +229,7 @@ class _Entries:
         return [word for position, entry in enumerate(packed, start) for word in (position, entry)]
 
     def decode(self, kept: Sequence[str | None], new: Sequence[TranscriptMessage]) -> OpenedTranscript:
-        """Return what was read, of which the last is the reply, and was written behind it."""
+        """Combine the entries that were read, of which the last is the reply, with the new messages."""
         *before, reply = (self.parse(entry) if entry else None for entry in kept)
         messages = (*(message for message in before if message), *new)
         return OpenedTranscript(
@@ -241,5 +240,5 @@ class _Entries:
     def parse(self, entry: str) -> TranscriptMessage | None:
         try:
             return _MESSAGE.validate_json(self.cipher.unpack(entry, self.purpose))
-        except (EncryptionError, ValueError):  # of pydantic, too
+        except (EncryptionError, ValueError):  # includes pydantic's
             return None

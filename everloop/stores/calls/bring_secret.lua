@@ -1,4 +1,4 @@
--- Keeps a secret that a message has brought.
+-- Stores the secret of a message.
 --
 -- KEYS    secrets, registry
 -- ARGV    seconds, field, secret

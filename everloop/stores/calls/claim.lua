@@ -1,14 +1,14 @@
--- Claims a call for an attempt, unless another one works on it.
+-- Claims a call for an attempt, unless another one holds it.
 --
 -- KEYS    records, outcomes, registry
--- ARGV    call, token, seconds; 1 if the call may be repeated; order; number of the attempt by Temporal's count; milliseconds
---         of the lease; position of the reply that asks for the call, where another attempt may have begun it ('': none has);
---         call whose kept value is read
--- Answer  what the claim comes to, number of attempts, 1 if a lost call may be repeated, outcome of a call that has ended, kept
---         value. In the lease, a lost call that may be repeated has the claim AGAIN
+-- ARGV    call, token, seconds; 1 if the call may be repeated; order; number of the attempt by Temporal's count;
+--         milliseconds of the lease; position of the reply that asks for the call, if another attempt may have started
+--         it (else ''); call whose stored value is read
+-- Answer  claim, number of attempts, 1 if a lost call may be repeated, outcome of a call that has ended, stored value.
+--         The lease of a lost call that may be repeated has the claim AGAIN
 local records, outcomes, registry = unpack(KEYS)
 local call, token, seconds, repeats, order, attempt, length, position, kept = unpack(ARGV)
-local function has_reply()  -- whether a call of the model for this position was ever claimed
+local function has_reply()  -- true if a call of the model for this position was ever claimed
   for _, name in ipairs(redis.call('HKEYS', records)) do
     if name:match('^reply %S+ (%d+)%.%d+$') == position then return true end
   end
@@ -16,20 +16,20 @@ local function has_reply()  -- whether a call of the model for this position was
 end
 local lease = lease_of(records, call)
 if not lease then
-  -- Where the reply that asks for the call is not known either, Redis was emptied, and what had been begun is lost.
+  -- Without a record of the reply that asks for the call, Redis was emptied, and a started call is lost.
   local is_lost = position ~= '' and not has_reply()
   lease = {holder = is_lost and '?' or '', till = '', claim = '', order = '', attempts = 0, repeats = '0'}
 end
 local is_done = lease.claim == 'DONE'
 if precedes(order, lease.order) then return {'OVERTAKEN', lease.attempts, lease.repeats} end
 if not is_done and lease.holder ~= token and now() < (tonumber(lease.till) or 0) then
-  if tonumber(lease.till) > now() + lease.length then  -- the clock was put back: it ends in its length from now at the latest
+  if tonumber(lease.till) > now() + lease.length then  -- the clock was put back: limit the lease to its length
     lease.till = now() + lease.length
     write_lease(records, call, lease)
   end
   return {'HELD', lease.attempts, lease.repeats}
 end
-if lease.holder ~= token then  -- else the answer to the same claim was lost
+if lease.holder ~= token then  -- otherwise the answer to the same claim was lost
   local is_first = lease.holder == ''
   lease.repeats = (is_first or lease.repeats == '1') and repeats or '0'
   lease.claim = is_done and 'DONE' or is_first and 'FIRST' or lease.repeats == '1' and 'AGAIN' or 'LOST'

@@ -1,7 +1,7 @@
 -- Records the outcome of a call.
 --
 -- KEYS    records, outcomes, registry
--- ARGV    call, token, seconds, 1 if the call may be repeated, outcome, seconds that it is known
+-- ARGV    call, token, seconds, 1 if the call may be repeated, outcome, time to live of the outcome in seconds
 -- Answer  OVERTAKEN, the outcome that was recorded before, or 1
 local records, outcomes, registry = unpack(KEYS)
 local call, token, seconds, repeats, outcome, known_seconds = unpack(ARGV)

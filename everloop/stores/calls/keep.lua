@@ -1,7 +1,7 @@
--- Keeps a value for a call, in place of the last one.
+-- Stores a value for a call, replacing the last one.
 --
 -- KEYS    records, registry
--- ARGV    call of the lease, token, seconds, call of the value, value ('': none any more)
+-- ARGV    call of the lease, token, seconds, call of the value, value ('' deletes it)
 -- Answer  OVERTAKEN, or 1
 local records, registry = unpack(KEYS)
 local leased, token, seconds, call, value = unpack(ARGV)

@@ -1,8 +1,8 @@
--- Gives back a call that has ended without an outcome.
+-- Releases a call without an outcome.
 --
 -- KEYS    records
 -- ARGV    call, token, milliseconds for which no attempt gets it, 1 if this attempt counts
--- Answer  1 if it was ours
+-- Answer  1 if this attempt held the call
 local records, call, token, delay, counts = KEYS[1], unpack(ARGV)
 local lease = lease_of(records, call)
 if not lease or lease.holder ~= token then return false end

@@ -1,8 +1,8 @@
--- Holds a call for some time from now on. One without a record becomes ours again.
+-- Extends the lease of a call from now on. A call without a record is claimed again.
 --
 -- KEYS    records, registry
 -- ARGV    call, token, seconds, 1 if the call may be repeated, milliseconds of the lease
--- Answer  1 if the call is ours, else 0
+-- Answer  1 if this attempt holds the call, else 0
 local records, registry = unpack(KEYS)
 local call, token, seconds, repeats, length = unpack(ARGV)
 local lease = lease_of(records, call) or {holder = token, claim = 'LOST', order = '', attempts = 1, repeats = repeats}

@@ -1,4 +1,4 @@
--- Takes a call without an outcome from the attempt that works on it.
+-- Takes a call without an outcome from the attempt that holds it.
 --
 -- KEYS    records, registry
 -- ARGV    call, token and order of the attempt that takes it, seconds, 1 if the call may be repeated

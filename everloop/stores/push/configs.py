@@ -1,4 +1,4 @@
-"""Who is notified of a task by webhook, and what each has acknowledged."""
+"""Push notification configs of a task, and the position that each client has acknowledged."""
 
 from datetime import timedelta
 from typing import cast
@@ -14,7 +14,7 @@ from everloop.stores.scripts import Step, run_scripts
 from everloop.workflows.contract.payloads import Wire
 
 MAX_CONFIGS = 10
-"""How many push notification configs a task may have."""
+"""Limit of push notification configs per task."""
 
 
 class TooManyPushConfigsError(Exception):
@@ -28,12 +28,12 @@ class TooManyPushConfigsError(Exception):
 
 
 class PushConfig(Wire):
-    """Where a client wants to be notified, and how it knows that it is us.
+    """The webhook of a client, with the credentials by which the client recognizes us.
 
-    `token` is sent back as it is; `scheme` and `credentials` are those of HTTP's Authorization header; empty:
-    none is sent. `owner` is the task's: owners get equal parts of the deliveries that there can be.
-    `is_legacy`: the client speaks A2A 0.3. `context_id` and `public_url` are what a notification needs of the
-    task and of the gateway. It is never shown as text: it holds secrets.
+    `token` is sent back unchanged. `scheme` and `credentials` are those of HTTP's Authorization header, which
+    is left out if they are empty. `owner` is the task's: owners get equal shares of the deliveries.
+    `is_legacy`: the client speaks A2A 0.3. `context_id` and `public_url` are data of the task and of the
+    gateway for notifications. Its repr is short, because it holds secrets.
     """
 
     id: str
@@ -55,10 +55,10 @@ class PushConfig(Wire):
 
 
 def first_position(snapshot: Snapshot) -> str:
-    """Return where the webhook of a config begins that is set for a task as it stands here.
+    """Return the position from which the webhook of a new config is notified, given the state of its task.
 
-    Of one that works, behind all that has happened, so that it misses nothing of what happens from now on;
-    of one that has ended, or waits for somebody, it gets the whole task first.
+    A webhook of a task that works gets all events from now on. A webhook of a task that has ended, or waits
+    for an answer, gets the whole task first (an empty position).
     """
     state = snapshot.view.status.state
     return "" if state.is_terminal or state.is_interrupted else snapshot.position
@@ -66,16 +66,16 @@ def first_position(snapshot: Snapshot) -> str:
 
 # Push notification configs in Redis: a hash for each task.
 #
-# Its fields: `config:<id>` → JSON, `position:<id>` → up to where the client has acknowledged the task, and
+# Its fields: `config:<id>` → JSON, `position:<id>` → the position that the client has acknowledged, and
 # `known`, which stays when the last config is removed: a hash without it was lost.
 
 _CONFIG, _POSITION, _KNOWN, _KEEP = "config:", "position:", "known", "keep"
 _CHANGED = -1
-"""What scripts answer if the config is another one than was read."""
+"""Answer of scripts if the config has changed since it was read."""
 
 
 class PushConfigs:
-    """The configs of each task, and up to which position of its stream each client has acknowledged it.
+    """The configs of each task, and the position in its stream that each client has acknowledged.
 
     Each call is one round trip or two, and may be repeated.
 
@@ -88,13 +88,13 @@ class PushConfigs:
         self._ttl = int(ttl.total_seconds())
 
     async def put(self, config: PushConfig, *, position: str = "") -> None:
-        """Set a config, in the place of one of the same id.
+        """Set a config, replacing one of the same id.
 
-        `position` is up to where its webhook has acknowledged the task; empty: it gets the whole task first.
-        It holds unless the config had the same URL before.
+        `position` is the one that its webhook has acknowledged. If it is empty, the webhook gets the whole
+        task first. It is ignored if the config had the same URL before.
 
         Raises:
-            TooManyPushConfigsError: the task has 10 others.
+            TooManyPushConfigsError: The task has 10 others.
         """
         was_put = _CHANGED
         while was_put == _CHANGED:
@@ -115,7 +115,7 @@ class PushConfigs:
             raise TooManyPushConfigsError
 
     async def get(self, task_id: str, config_id: str) -> PushConfig | None:
-        """Return a config, and keep those of the task for their whole time again."""
+        """Return a config, and restart the time to live of the task's configs."""
         kept = await self._run("get", task_id, _CONFIG + config_id)
         return self._unsealed(task_id, str(kept)) if kept else None
 
@@ -126,16 +126,16 @@ class PushConfigs:
         return [self._unsealed(task_id, kept) for kept in configs]
 
     async def config_ids(self, task_id: str) -> list[str]:
-        """Return the ids of the configs of a task, in no order; it is cheap where there are none."""
+        """Return the ids of the configs of a task, unordered. It is cheap for tasks without configs."""
         fields = cast("list[str]", await self._redis.hkeys(push_configs_key(task_id)))
         return [field.removeprefix(_CONFIG) for field in fields if field.startswith(_CONFIG)]
 
     async def delete(self, task_id: str, config_id: str) -> None:
-        """Remove a config; one that is not there is no error."""
+        """Remove a config. A missing one is not an error."""
         await self._redis.hdel(push_configs_key(task_id), _CONFIG + config_id, _POSITION + config_id)
 
     async def delete_unchanged(self, config: PushConfig) -> None:
-        """Remove a config, unless it was set anew meanwhile with anything else in it."""
+        """Remove a config, unless it was changed meanwhile."""
         key, field = push_configs_key(config.task_id), _CONFIG + config.id
 
         async def delete(pipeline: Pipeline) -> None:
@@ -148,18 +148,18 @@ class PushConfigs:
         await transact(self._redis, delete, key)
 
     async def knows(self, task_id: str) -> bool:
-        """Whether a task ever had configs, even if all were removed; False: those that it had are lost."""
+        """True if a task ever had configs, even if all were removed. If False, configs may have been lost."""
         return bool(await self._redis.hexists(push_configs_key(task_id), _KNOWN))
 
     async def position(self, task_id: str, config_id: str) -> str:
-        """Return up to where the webhook has acknowledged the task; empty: nothing."""
+        """Return the position that the webhook has acknowledged, empty if there is none."""
         key, field = push_configs_key(task_id), _POSITION + config_id
         return cast("str | None", await self._redis.hget(key, field)) or ""
 
     async def advance(self, config: PushConfig, *, start: str, end: str) -> None:
-        """Note that the webhook has acknowledged the task from `start` up to `end`.
+        """Record that the webhook has acknowledged the task from `start` up to `end`.
 
-        It does nothing where that is no longer so: the config was removed, or set anew for another webhook.
+        It does nothing if the config was removed or has another webhook, or the position has changed.
         """
         was_done = _CHANGED
         while was_done == _CHANGED:

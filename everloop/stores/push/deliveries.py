@@ -1,4 +1,4 @@
-"""Push deliveries: whether clients may be notified, and what starts the workflows that do it."""
+"""Starts and notifies the workflows that deliver push notifications."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +26,7 @@ from everloop.workflows.contract.tasks import TaskState, TaskView
 # Task views that notify push deliveries of each new status.
 
 Notify = Callable[[str, Sequence[str]], Awaitable[None]]
-"""Takes a task id and the ids of its push notification configs; raises NotificationError if it cannot."""
+"""Takes a task id and the ids of its push notification configs. Raises NotificationError on failure."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -36,12 +36,12 @@ class NotificationError(Exception):
 
 
 class NotifyingTaskViews(TaskViews):
-    """Calls `notify` after a status was published, where a task has push notification configs.
+    """Calls `notify` after the publication of a status of a task with push notification configs.
 
-    Whoever publishes for a workflow does so again after a failure, or when somebody died in between. Who puts
-    a view right finds nothing to do then, so `end` and `restore` call it before as well: from then on a
-    delivery runs, and looks at the task within minutes by itself. Of a status that only passes, a failure is
-    no reason to publish it again: the next one brings it along. Other events cost nothing.
+    A workflow's publication is repeated after a failure or a crash. A repair of the view finds nothing to do
+    after a crash, so `end` and `restore` also call `notify` before they publish: then a delivery runs, and
+    checks the task within minutes. A failure to notify of a passing status is not retried: the next status
+    includes it. Other events cost nothing.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class NotifyingTaskViews(TaskViews):
         await self._notify_deliveries(task_id, config_ids, is_urgent=is_urgent)
 
     async def _notify_deliveries(self, task_id: str, config_ids: Sequence[str], *, is_urgent: bool) -> None:
-        """Notify the deliveries of a task; that this failed matters only where it is urgent."""
+        """Notify the deliveries of a task. A failure is raised only if it is urgent."""
         try:
             if config_ids:
                 await self._notify(task_id, config_ids)
@@ -90,7 +90,7 @@ RPC_TIMEOUT = timedelta(seconds=5)
 
 
 class PushDeliveries:
-    """One `PushDelivery` for each config of each task. It ends with its task, and starts again with news."""
+    """One `PushDelivery` for each config of each task. It ends with its task, and restarts with news."""
 
     def __init__(self, client: Client, configs: PushConfigs, task_queue: str) -> None:
         self._client = client
@@ -98,7 +98,7 @@ class PushDeliveries:
         self._task_queue = task_queue
 
     async def notify(self, task_id: str, config_ids: Sequence[str]) -> None:
-        """Let deliveries look at their task, and start those that do not run; repeating it does no harm.
+        """Have deliveries check their task, and start those that do not run. Repeating it is harmless.
 
         Raises:
             NotificationError: Temporal does not answer, or refuses.
@@ -112,7 +112,7 @@ class PushDeliveries:
     async def _notify(self, push: PushRef) -> None:
         config = await self._configs.get(push.task_id, push.config_id)
         if config is None:
-            return  # removed, or lost: a delivery that runs finds that out by itself
+            return  # removed or lost: a running delivery finds that out by itself
         await self._client.start_workflow(
             names.PUSH_WORKFLOW_TYPE,
             push,
@@ -122,13 +122,13 @@ class PushDeliveries:
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             start_signal=names.PUSH_NEWS,
             static_summary="push notifications",
-            # However many webhooks of one owner are slow, another owner's waits for the next free place.
+            # Slow webhooks of one owner do not delay another owner: it gets the next free slot.
             priority=names.place_in_queues(config.owner, None),
             rpc_timeout=RPC_TIMEOUT,
         )
 
 
-# Whether clients may be notified, and where.
+# Settings of push notifications.
 
 
 class PushSettings(Settings):
@@ -137,9 +137,8 @@ class PushSettings(Settings):
     push: bool = True
     """`false`: clients cannot be notified by webhook. See docs/protocol/push-notifications.md."""
     push_allow: str = ""
-    """Where notifications may go besides public https addresses, also by http, separated by commas: `host`,
-    `host:port`, an address, or a network such as `10.1.0.0/16`. Unset: nowhere, with
-    `everloop up` this machine."""
+    """Destinations besides public https addresses, also by http, separated by commas: `host`, `host:port`, an
+    address, or a network such as `10.1.0.0/16`. Unset: none, with `everloop up` this machine."""
 
     @field_validator("push_allow")
     @classmethod
@@ -149,5 +148,5 @@ class PushSettings(Settings):
 
     @property
     def policy(self) -> WebhookPolicy:
-        """What these settings allow."""
+        """The policy of these settings."""
         return WebhookPolicy(read_allowance(self.push_allow))

@@ -1,4 +1,4 @@
--- Reads a push config, and keeps those of its task for their time again.
+-- Reads a push config, and restarts the time to live of its task's configs.
 --
 -- KEYS    push configs, registry
 -- ARGV    seconds, field

@@ -1,9 +1,9 @@
--- Puts a push config in place of the one that was read before.
+-- Replaces the push config that was read before.
 --
 -- KEYS    push configs, registry
--- ARGV    seconds; field, config; config that was read ('': none); field of the position, position ('keep': as it is); how
---         many configs there may be; field that stays
--- Answer  1, 0 if there are too many, -1 if another config stands there
+-- ARGV    seconds; field, config; config that was read ('': none); field of the position, position ('keep': unchanged);
+--         limit of configs; field that is never deleted
+-- Answer  1, 0 if there are too many, -1 if the config has changed
 local key, registry = unpack(KEYS)
 local seconds, field, config, replaced, place, position, most, known = unpack(ARGV)
 local before = redis.call('HGET', key, field)

@@ -1,4 +1,4 @@
--- Writes a message into a transcript unless another one stands there.
+-- Writes a message into a transcript unless the position is taken.
 --
 -- KEYS    transcript, records, registry
 -- ARGV    call, token, order and claims of a lease; seconds; position, message

@@ -1,7 +1,7 @@
--- Writes messages into a transcript, over whatever stands there.
+-- Writes messages into a transcript, over existing ones.
 --
 -- KEYS    transcript, records, registry
--- ARGV    call, token, order and claims of a lease; seconds; 1 if nothing else stays; positions and messages in turn
+-- ARGV    call, token, order and claims of a lease; seconds; 1 to delete all others; positions and messages in turn
 -- Answer  OVERTAKEN, false (`refusal`), or 1
 local transcript, records, registry = unpack(KEYS)
 local call, token, order, claims, seconds, replaces = unpack(ARGV, 1, 6)
