@@ -26,7 +26,7 @@ MAX_DAYS = 36_500
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Make, list and remove API keys.",
+    help="Create, list and remove API keys.",
     epilog="Gateways see a change at the next call.",
 )
 
@@ -38,7 +38,7 @@ File = Annotated[
 
 @app.command()
 def add(
-    owner: Annotated[str, typer.Argument(metavar="OWNER", help="Whose tasks its holder sees.")],
+    owner: Annotated[str, typer.Argument(metavar="OWNER", help="Owner of the key's tasks.")],
     scopes: Annotated[
         str, option("SCOPE[,SCOPE…]", "What it is good for; docs/operation/security.md lists them.")
     ] = "tasks:read,tasks:write",
@@ -76,7 +76,7 @@ def list_(file: File = None, *, as_json: AsJson = False) -> None:
 
 @app.command()
 def remove(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")], file: File = None
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key.")], file: File = None
 ) -> None:
     """Revoke a key: calls with it are refused from now on."""
     from everloop.gateway.auth.api_keys import ApiKeyFileError, remove_key

@@ -93,21 +93,21 @@ HEAD = ("ID", "AGENT", "WHEN", "NEXT RUN", "LAST TASK", "PAUSED")
 
 Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate-other", "allow-all"]
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="What `list` calls it.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the schedule, as `list` shows it.")]
 
 FIELDS = "minute, hour, day of the month, month, day of the week"
 OVERLAP = (
-    "What becomes of a task that is due while the one before still runs: **skip** it, start one "
-    "(**buffer-one**) or all (**buffer-all**) of those that came due afterwards, stop the other one "
-    "(**cancel-other**, **terminate-other**), or let both run (**allow-all**)."
+    "Rule for a task that is due while the one before still runs: **skip** it, start one "
+    "(**buffer-one**) or all (**buffer-all**) due tasks after it, stop the running one "
+    "(**cancel-other**, **terminate-other**), or run both (**allow-all**)."
 )
-CONTEXT = "The conversation that all its tasks belong to (default: one for each task)."
-SCHEDULE_ID = "What to call it (default: agent and a digest, so that adding it again is noticed)."
+CONTEXT = "Conversation of all its tasks (default: one for each task)."
+SCHEDULE_ID = "Id of the schedule (default: agent and a digest, which detects duplicates)."
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Let agents start tasks by the clock.",
-    epilog="Agents are those of EVERLOOP_AGENTS, or of what `everloop dev` or `up` runs in this directory. "
+    help="Manage schedules, which start tasks of agents.",
+    epilog="Agents are those of EVERLOOP_AGENTS, or of `everloop dev` or `up` in this directory. "
     "EVERLOOP_TASK_QUEUE has to be that of workers and gateways. What a schedule does is told in "
     "docs/operation/schedules.md.",
 )
@@ -115,7 +115,7 @@ app = typer.Typer(
 
 @app.callback()
 def find_servers() -> None:
-    """Find the servers, and which agents there are, whatever is done with schedules."""
+    """Find the servers and the agents, for all commands of schedules."""
     use_local_stack()
 
 
@@ -130,16 +130,16 @@ def add(  # noqa: PLR0913 -- each is an option
     agent: Annotated[str, option("ID", "Who gets it.")],
     text: Annotated[str, option("TEXT", "The message.", check_text)],
     *,
-    cron: Annotated[str, option("CRON", f"When: {FIELDS}, as in '0 9 * * 1-5'.", check_cron)] = "",
-    every: Annotated[str, option("TIME", "Or how often: 90s, 30m, 1h30m, 7d.", check_every)] = "",
-    time_zone: Annotated[str, option("ZONE", "Where --cron is read.")] = "UTC",
+    cron: Annotated[str, option("CRON", f"Cron expression: {FIELDS}, as in '0 9 * * 1-5'.", check_cron)] = "",
+    every: Annotated[str, option("TIME", "Or interval: 90s, 30m, 1h30m, 7d.", check_every)] = "",
+    time_zone: Annotated[str, option("ZONE", "Time zone of --cron.")] = "UTC",
     overlap: Annotated[Overlap, option("POLICY", OVERLAP)] = "skip",
-    owner: Annotated[str, option("NAME", "Whose tasks these are.", check_owner)] = "anonymous",
+    owner: Annotated[str, option("NAME", "Owner of the tasks.", check_owner)] = "anonymous",
     context: Annotated[str, option("ID", CONTEXT, check_context)] = "",
     given_id: Annotated[str, option("ID", SCHEDULE_ID, check_schedule_id, name="--id")] = "",
     note: Annotated[str, option("TEXT", "A note for people; Temporal's UI shows it.")] = "",
 ) -> None:
-    """Send a message to an agent again and again; each time it becomes a new task."""
+    """Add a schedule, which sends a message to an agent repeatedly, each time as a new task."""
     if bool(cron) == bool(every):
         raise misused("a schedule has one of --cron and --every: give this one, or the other")
     from everloop.agents.errors import AgentError
@@ -182,7 +182,7 @@ def list_(*, as_json: AsJson = False) -> None:
 
 @app.command()
 def pause(schedule: Id) -> None:
-    """Let a schedule start nothing until it is resumed."""
+    """Pause a schedule: it starts no tasks until it is resumed."""
     _asked(lambda schedules: schedules.pause(schedule))
     print_line(
         f"paused {schedule}; it starts nothing until `everloop schedules resume {shlex.quote(schedule)}`"
@@ -191,14 +191,14 @@ def pause(schedule: Id) -> None:
 
 @app.command()
 def resume(schedule: Id) -> None:
-    """Let it start tasks again."""
+    """Resume a paused schedule."""
     next_run = _asked(lambda schedules: schedules.resume(schedule))
     print_line(f"resumed {schedule}\nnext run: {next_run}")
 
 
 @app.command()
 def trigger(schedule: Id) -> None:
-    """Start a task of it now."""
+    """Start a task of the schedule now."""
     task_id = _asked(lambda schedules: schedules.trigger(schedule))
     if task_id:
         print_line(f"triggered {schedule}; it started task {task_id}")
@@ -213,7 +213,7 @@ def trigger(schedule: Id) -> None:
 
 @app.command()
 def remove(schedule: Id) -> None:
-    """Remove it; tasks that it has started go on."""
+    """Remove a schedule. Tasks that it has started go on."""
     _asked(lambda schedules: _remove(schedules, schedule))
     print_line(f"removed {schedule}; tasks that it has started go on")
 

@@ -12,7 +12,7 @@ from everloop import Agent, InputRequired, ToolContext, prompt, tool, tools
 
 
 class Line(BaseModel):
-    """One thing that an invoice asks money for."""
+    """An item of an invoice."""
 
     text: str
     cents: int
@@ -31,12 +31,12 @@ class Invoice(BaseModel):
 
     @property
     def sum(self) -> int:
-        """What the lines and the tax add up to."""
+        """The sum of the lines and the tax."""
         return sum(line.cents for line in self.lines) + self.tax
 
 
 class Invoices(BaseModel):
-    """What came of the files of a message."""
+    """The recorded invoices of a message."""
 
     invoices: list[Invoice]
 

@@ -17,7 +17,7 @@ TIME_ZONE = ZoneInfo("Europe/Berlin")
 
 
 class Sales(BaseModel):
-    """What was sold on a day; amounts are in cents."""
+    """The sales of a day. Amounts are in cents."""
 
     day: date
     pieces: dict[str, int]

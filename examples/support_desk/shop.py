@@ -21,7 +21,7 @@ def payments() -> str:
 
 @dataclass(frozen=True)
 class Order:
-    """What somebody has bought."""
+    """An order of a customer."""
 
     customer: str
     article: str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HEAD = ("CONTEXT", "ARTIFACT", "NAME", "STATUS", "SIZE", "TYPES", "UPDATED")
 KEEP = "Here is {names}. Keep it, and say in a word what it is."
 
-app = typer.Typer(no_args_is_help=True, help="Fetch what agents have made, and give them files.")
+app = typer.Typer(no_args_is_help=True, help="List and fetch artifacts of agents, and send files.")
 
 
 @app.command(name="list")
@@ -25,11 +25,11 @@ def list_(
     context: Annotated[
         str,
         typer.Argument(
-            metavar="[CONTEXT]", help="Of this conversation (default: of all).", show_default=False
+            metavar="[CONTEXT]", help="Conversation of the artifacts (default: all).", show_default=False
         ),
     ] = "",
     *,
-    task: Annotated[str, option("ID", "Only those of this task.")] = "",
+    task: Annotated[str, option("ID", "Task of the artifacts.")] = "",
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
@@ -69,15 +69,15 @@ def _row(one: "StoredArtifact") -> tuple[str, ...]:
 )
 def get(
     context: ContextArgument,
-    artifact: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Its id.", show_default=False)],
+    artifact: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Artifact id.", show_default=False)],
     *,
     to: Annotated[
-        str, option("PATH", "A file, a folder (`out/` makes it), or `-` for stdout (default: here).")
+        str, option("PATH", "A file, a folder (`out/` creates it), or `-` for stdout (default: here).")
     ] = ".",
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     profile: ProfileName = "",
 ) -> None:
-    """Fetch an artifact, however large. A file is there when it is whole."""
+    """Download an artifact of any size. The file appears when it is complete."""
     path, is_folder = Path(to).expanduser(), to.endswith("/")
     saved = asked(
         lambda client: _get(client, context, artifact, path, is_folder=is_folder, force=force), profile
@@ -125,15 +125,15 @@ async def _parts(client: "Client", context: str, artifact: str) -> "list[Part]":
 
 @app.command()
 def put(  # noqa: PLR0913 -- each is an option
-    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Which files; `-` is stdin.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Files to send; `-` is stdin.")],
     *,
     context: ContextId = "",
     agent: AgentId = "",
-    message: Annotated[str, option("TEXT", "What the agent is told about them.")] = "",
+    message: Annotated[str, option("TEXT", "Message to the agent about the files.")] = "",
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
-    """Give files to an agent, as parts of a message, which the conversation keeps."""
+    """Send files to an agent, as parts of a message, which the conversation stores."""
     names = ", ".join("stdin" if each == "-" else Path(each).name for each in files)
     text = message or KEEP.format(names=names)
     send_message(text, files, context, profile, agent=agent, as_json=as_json)

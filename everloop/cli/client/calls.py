@@ -50,19 +50,17 @@ ProfileName = Annotated[
         metavar="NAME|URL",
         envvar="EVERLOOP_PROFILE",
         show_envvar=False,
-        help="A profile of yours, or an address (default: EVERLOOP_PROFILE, or what runs here).",
+        help="Profile, or address of a gateway (default: EVERLOOP_PROFILE, or the one that runs here).",
     ),
 ]
-AgentId = Annotated[str, option("ID", "Which agent (default: that of the profile, or the gateway's first).")]
+AgentId = Annotated[str, option("ID", "Agent (default: that of the profile, or the gateway's first).")]
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The id of a task.", show_default=False)]
 ContextArgument = Annotated[
     str, typer.Argument(metavar="CONTEXT", help="The id of a conversation.", show_default=False)
 ]
-ContextId = Annotated[
-    str, option("ID", "The conversation that it goes on with (default: a new one).", name="--context")
-]
+ContextId = Annotated[str, option("ID", "Conversation to continue (default: a new one).", name="--context")]
 Folder = Annotated[Path | None, option("FOLDER", "Save artifacts there, without asking.", name="--save")]
-Limit = Annotated[int, option("N", "How many at most.", most=10_000)]
+Limit = Annotated[int, option("N", "Maximum number of rows.", most=10_000)]
 MOST_LISTED = 20
 """Default limit of listed items."""
 

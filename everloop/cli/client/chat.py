@@ -33,19 +33,19 @@ Message = Annotated[
 ]
 Files = Annotated[
     list[str] | None,
-    option("PATH", "A file that goes with it; `-` is stdin. As often as you like.", name="--file"),
+    option("PATH", "File to attach; `-` is stdin. May be repeated.", name="--file"),
 ]
 
 HELP = """\
 Enter sends; Alt-Enter, or a \\ before Enter, begins a new line.
 The arrow keys bring back what you wrote.
-  /file PATH    let a file go with the next message
+  /file PATH    attach a file to the next message
   /agent [ID]   talk to another agent, or list them
-  /retry        let the agent answer the last message again
+  /retry        have the agent answer the last message again
   /new          begin a new conversation
   /help         show this
   /quit         leave; so does Ctrl-D
-While the agent works, Ctrl-C leaves the task to itself, twice cancels it."""
+While the agent works, Ctrl-C detaches from the task, twice cancels it."""
 
 
 commands = typer.Typer()
@@ -67,15 +67,15 @@ def send(  # noqa: PLR0913 -- each is an option
     file: Files = None,
     save: Folder = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Print the id of the task, and wait for nothing.")
+        bool, typer.Option("--detach", help="Print the id of the task, and do not follow it.")
     ] = False,
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
-    """Send a message to an agent, and follow what it does.
+    """Send a message to an agent, and follow its task.
 
-    The answer streams to stdout, all else to stderr. Questions are asked where you are; where nobody can be
-    asked, the command ends, and says how to answer. Ctrl-C detaches from the task, twice cancels it.
+    The answer streams to stdout, all else to stderr. Questions are asked at the terminal; without one the
+    command ends, and prints how to answer. Ctrl-C detaches from the task, twice cancels it.
     """
     from everloop.cli.client.files import STDIN, text_of_stdin
 
@@ -116,7 +116,7 @@ def send_message(  # noqa: PLR0913 -- all have names
 
 @commands.command(rich_help_panel="Talk to agents")
 def chat(*, agent: AgentId = "", context: ContextId = "", profile: ProfileName = "") -> None:
-    """Talk with an agent: with a history, files, and questions answered in place. /help tells more."""
+    """Chat with an agent: with a history, files, and questions answered in place. /help lists commands."""
     from everloop.cli.client.prompts import is_interactive
 
     if not is_interactive():

@@ -37,20 +37,20 @@ PAUSE = 0.3
 
 LONGEST_TITLE = 60
 
-app = typer.Typer(no_args_is_help=True, help="Find conversations, read them, and delete them for good.")
+app = typer.Typer(no_args_is_help=True, help="List, show and delete conversations.")
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Delete without confirmation.")]
 
 
 @app.command(name="list")
 def list_(
     *,
-    query: Annotated[str, option("TEXT", "Only those in whose titles it stands.")] = "",
+    query: Annotated[str, option("TEXT", "Text in the titles.")] = "",
     limit: Limit = MOST_LISTED,
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
-    """List conversations, those that changed last first."""
+    """List conversations, the most recently changed first."""
     found = asked(lambda client: _listed(client, query, limit), profile)
     nothing = 'there are no such conversations; `everloop send "…"` begins one'
     print_found(found, HEAD, _row, nothing, as_json=as_json)
@@ -80,7 +80,7 @@ def _row(context: "Context") -> tuple[str, ...]:
 
 @app.command()
 def show(context: ContextArgument, *, as_json: AsJson = False, profile: ProfileName = "") -> None:
-    """Show a conversation: all that was said, with calls of tools."""
+    """Show a conversation: its messages and tool calls."""
     found, messages = asked(lambda client: _read(client, context), profile)
     from everloop.cli.client import task_reports
 
@@ -110,7 +110,7 @@ async def _read(client: "Client", context: str) -> "tuple[Context, list[Conversa
 def delete(
     context: ContextArgument, *, yes: Yes = False, as_json: AsJson = False, profile: ProfileName = ""
 ) -> None:
-    """Delete a conversation for good, with its tasks and artifacts; what runs is ended."""
+    """Delete a conversation with its tasks and artifacts. Running tasks are ended."""
     delete_for_good(
         f"the conversation {context} with all its tasks and artifacts",
         lambda client: client.delete_context(context),

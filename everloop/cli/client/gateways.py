@@ -31,7 +31,7 @@ Auth = Literal["api-key", "token", "none"]
 commands = typer.Typer()
 app = typer.Typer(
     no_args_is_help=True,
-    help="Keep addresses of gateways, and who you are there.",
+    help="Manage profiles: addresses of gateways, with credentials.",
     epilog="They stand in a file of yours, which nobody else can read: docs/command-line.md tells of it.",
 )
 
@@ -49,7 +49,7 @@ def _row(one: "AgentInfo") -> tuple[str, ...]:
 
 @app.command(name="list")
 def list_(*, as_json: AsJson = False) -> None:
-    """Show the profiles, without their secrets, and which gateway is asked here."""
+    """List the profiles, without their secrets, and the gateway in use here."""
     from everloop.cli.client.profiles import choose_profile, profiles_file, read_profiles
 
     known = read_profiles()
@@ -82,20 +82,20 @@ def list_(*, as_json: AsJson = False) -> None:
 
 @app.command(epilog="""    everloop profiles add work https://agents.example.com --auth api-key --default""")
 def add(  # noqa: PLR0913 -- each is an option
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
-    url: Annotated[str, typer.Argument(metavar="URL", help="Of a gateway, an agent, or an agent card.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="URL of a gateway, an agent, or an agent card.")],
     *,
-    agent: Annotated[str, option("ID", "The agent that is meant where none is named.")] = "",
+    agent: Annotated[str, option("ID", "Default agent.")] = "",
     auth: Annotated[
-        Auth, option("KIND", "api-key or token: it is asked for, and not shown; a pipe may say it.")
+        Auth, option("KIND", "api-key or token: read from a hidden prompt, or from a pipe.")
     ] = "none",
     token_file: Annotated[
-        Path | None, option("FILE", "Or a file that holds a token, read each time.")
+        Path | None, option("FILE", "Or a file with a token, read for each command.")
     ] = None,
     cert: Annotated[Path | None, option("FILE", "A client certificate, in PEM.")] = None,
     cert_key: Annotated[Path | None, option("FILE", "Its key.")] = None,
     ca: Annotated[Path | None, option("FILE", "The certificates to trust (default: the system's).")] = None,
-    default: Annotated[bool, typer.Option("--default", help="Ask it where nothing else is said.")] = False,
+    default: Annotated[bool, typer.Option("--default", help="Use this profile by default.")] = False,
 ) -> None:
     """Make a profile, or another one of the same name."""
     from pydantic import SecretStr
@@ -129,7 +129,7 @@ def add(  # noqa: PLR0913 -- each is an option
 
 @app.command()
 def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="As `list` shows it.")]) -> None:
-    """Forget a profile, and its secrets."""
+    """Delete a profile and its secrets."""
     from everloop.cli.client.profiles import Profiles, read_profiles, write_profiles
 
     known = read_profiles()

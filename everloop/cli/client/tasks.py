@@ -48,13 +48,13 @@ HEAD = ("TASK", "STATE", "UPDATED", "CONTEXT")
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="See what became of tasks, answer them, and take them up again.",
+    help="List, show, answer, fork and delete tasks.",
     epilog=EXIT_CODES,
 )
 
-QuestionId = Annotated[str, option("ID", "Which question (default: the oldest one).", name="--question")]
+QuestionId = Annotated[str, option("ID", "Question to answer (default: the oldest one).", name="--question")]
 Detach = Annotated[bool, typer.Option("--detach", help="Do not follow the task afterwards.")]
-Note = Annotated[str, option("TEXT", "Why; the model reads it.", name="--note")]
+Note = Annotated[str, option("TEXT", "Reason, which the model reads.", name="--note")]
 
 
 def _known_state(state: str) -> str:
@@ -69,15 +69,13 @@ def _known_state(state: str) -> str:
 def list_(  # noqa: PLR0913 -- each is an option
     *,
     agent: AgentId = "",
-    state: Annotated[
-        str, option("STATE", "Such as working, input-required, completed, failed.", _known_state)
-    ] = "",
+    state: Annotated[str, option("STATE", "State: working, input-required, completed, …", _known_state)] = "",
     context: ContextId = "",
     limit: Limit = MOST_LISTED,
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
-    """List tasks of all agents, those that changed last first."""
+    """List tasks of all agents, the most recently changed first."""
     found = ask(lambda gateway: _listed(gateway, state, context, limit), profile, agent)
     nothing = 'there are no such tasks; `everloop send "…"` begins one'
     print_found(found, HEAD, _row, nothing, as_json=as_json)
@@ -108,12 +106,12 @@ def show(
     task: TaskId,
     *,
     transcript: Annotated[
-        bool, typer.Option("--transcript", help="What was said, as the model saw it.")
+        bool, typer.Option("--transcript", help="Show the messages as the model reads them.")
     ] = False,
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
-    """Show a task: its state, what it asks, its calls, what it used, and its answer."""
+    """Show a task: its state, questions, calls, usage, and answer."""
     from everloop.cli.client import task_reports
 
     if transcript:
@@ -143,13 +141,13 @@ async def _read(client: "Client", task: str) -> "tuple[Result, UsageReport | Non
 
 @app.command()
 def watch(task: TaskId, *, save: Folder = None, as_json: AsJson = False, profile: ProfileName = "") -> None:
-    """Follow a task to its end, and answer what it asks; Ctrl-C leaves it, twice cancels it."""
+    """Follow a task to its end, and answer its questions. Ctrl-C detaches from it, twice cancels it."""
     follow_task(lambda client: client.watch(task), profile, task_id=task, folder=save, as_json=as_json)
 
 
 @app.command()
 def cancel(task: TaskId, *, as_json: AsJson = False, profile: ProfileName = "") -> None:
-    """Cancel a task. Once more is no error."""
+    """Cancel a task. Repeating it is not an error."""
     canceled = asked(lambda client: client.cancel(task), profile, task_id=task)
     if as_json:
         print_json(canceled)
@@ -171,13 +169,13 @@ def answer(  # noqa: PLR0913 -- each is an option
         typer.Argument(metavar="[VALUE]", help="The answer; `-` reads it from stdin.", show_default=False),
     ] = "",
     *,
-    data: Annotated[str, option("JSON", "The answer, where it is no text.")] = "",
+    data: Annotated[str, option("JSON", "The answer as JSON, if it is not a text.")] = "",
     question: QuestionId = "",
     detach: Detach = False,
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
-    """Answer a question of a task, and follow it. Without a value you are asked here."""
+    """Answer a question of a task, and follow it. Without a value the terminal asks for one."""
     if value and data:
         raise misused("give the answer as VALUE or as --data, not both")
     said = _value(value, data)
@@ -234,14 +232,14 @@ async def _answered(client: "Client", task: str, said: "JsonValue", question: st
 def approve(  # noqa: PLR0913 -- each is an option
     task: TaskId,
     *,
-    no: Annotated[bool, typer.Option("--no", help="Say no.")] = False,
+    no: Annotated[bool, typer.Option("--no", help="Reject the call.")] = False,
     note: Note = "",
     question: QuestionId = "",
     detach: Detach = False,
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
-    """Let a call run that waits for a yes, of your task or, with a scope that approves, of somebody's.
+    """Approve a tool call of your task or, with a scope that approves, of another owner's.
 
     At a terminal the call is shown first, unless --question names it.
     """
@@ -336,20 +334,20 @@ def fork(  # noqa: PLR0913 -- each is an option
     message: Annotated[
         str,
         typer.Argument(
-            metavar="[MESSAGE]", help="With which it goes on; `-` reads it from stdin.", show_default=False
+            metavar="[MESSAGE]", help="Message to continue with; `-` reads it from stdin.", show_default=False
         ),
     ] = "",
     *,
     iteration: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="The last iteration that is kept (default: all).")
+        int | None, typer.Option(metavar="N", min=0, help="Last iteration to copy (default: all).")
     ] = None,
-    agent: Annotated[str, option("ID", "Who goes on (default: the same agent).")] = "",
-    model: Annotated[str, option("MODEL", "With which model (default: the agent's).")] = "",
+    agent: Annotated[str, option("ID", "Agent of the new task (default: the same agent).")] = "",
+    model: Annotated[str, option("MODEL", "Model of the new task (default: the agent's).")] = "",
     detach: Detach = False,
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
-    """Begin a new task from the past of another; nothing of the past happens again."""
+    """Start a new task from the transcript of another. No call of it is repeated."""
     said = _value(message, "")
     content = [said] if isinstance(said, str) else []
     begun = asked(
@@ -366,12 +364,12 @@ def fork(  # noqa: PLR0913 -- each is an option
 def export(
     task: TaskId,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where to (default: TASK.json).", dir_okay=False)
+        Path | None, typer.Argument(metavar="[FILE]", help="File (default: TASK.json).", dir_okay=False)
     ] = None,
     *,
     profile: ProfileName = "",
 ) -> None:
-    """Write a task that has ended as a test case, which `everloop.testing.Case` plays."""
+    """Export an ended task as a test case, which `everloop.testing.Case` plays."""
     from everloop.testing.cases import export as export_case
     from everloop.testing.errors import CaseError
 
@@ -389,7 +387,7 @@ def export(
 
 @app.command()
 def delete(task: TaskId, *, yes: Yes = False, as_json: AsJson = False, profile: ProfileName = "") -> None:
-    """Delete a task for good, with its sub-agents' tasks and its artifacts; one that runs is ended."""
+    """Delete a task with its sub-agents' tasks and its artifacts. A running task is ended."""
     delete_for_good(
         f"the task {task} with its artifacts",
         lambda client: client.delete_task(task),
