@@ -69,7 +69,7 @@ class _Console:
     def __init__(self, url: str, dist: Path) -> None:
         page = dist / "index.html"
         text = page.read_text(encoding="utf-8") if page.is_file() else MISSING
-        # The path alone: who reaches us by another name than the public one gets our assets all the same.
+        # A path without a host, so that assets load under any name of the gateway.
         self._page = text.replace("{{root}}", urlsplit(url).path)
         frame = dist / "frame.html"
         self._frame = frame.read_text(encoding="utf-8") if frame.is_file() else MISSING

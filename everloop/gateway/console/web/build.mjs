@@ -1,4 +1,4 @@
-// Bundles the console into ../dist: a page, and assets whose names change with what is in them.
+// Bundles the console into ../dist: a page, and assets with a digest of their content in their names.
 
 import { createHash } from "node:crypto";
 import { copyFile, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
@@ -8,7 +8,7 @@ import { build } from "esbuild";
 
 const DIST = join(import.meta.dirname, "..", "dist");
 const ASSETS = join(DIST, "assets");
-/** Bytes that all scripts and styles may have together, compressed. */
+/** Limit of the bytes of all scripts and styles together, compressed. */
 const LIMIT = 250_000;
 
 const built = await build({
@@ -47,7 +47,7 @@ const page = (await readFile("index.html", "utf8"))
 await writeFile(join(DIST, "index.html"), page);
 await copyFile("frame.html", join(DIST, "frame.html"));
 
-// Each stands there compressed, too: the gateway compresses nothing itself.
+// Each file is also stored compressed: the gateway compresses nothing itself.
 let size = 0;
 for (const name of await readdir(ASSETS)) {
   const compressed = gzipSync(await readFile(join(ASSETS, name)), { level: 9 });

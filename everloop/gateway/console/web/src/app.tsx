@@ -34,9 +34,9 @@ const PAGES: [name: string, label: string, key: string][] = [
   ["operator", "Operator", "o"],
   ["system", "System", "y"],
 ];
-/** Pages for which A2A is enough. */
+/** Pages that need only A2A. */
 const OF_A2A = new Set(["chat", "tasks", "agents"]);
-/** Pages that are of use to operators only. */
+/** Pages for operators. */
 const OF_OPERATORS = new Set(["operator", "system"]);
 
 const KEYS: [keys: string, what: string][] = [
@@ -52,7 +52,7 @@ export function App() {
   const help = useSignal(false);
   useKeys(() => (help.value = !help.value));
   useEffect(() => void loadInbox(), [loginWanted.value]);
-  // On a phone not all pages fit into the bar.
+  // On a phone the bar does not have room for all pages.
   useEffect(() => document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [path.value[0], isOperator.value]);
   if (loginWanted.value) return <Login />;
   const [page = "chat", ...rest] = path.value;
@@ -130,7 +130,7 @@ function labelOf(page: string): string | undefined {
   return PAGES.find(([name]) => name === page)?.[1];
 }
 
-/** Whether the server has what a page shows; what is not known yet is hoped for. */
+/** True if the server has the data of a page, or until that is known. */
 function hasPage(page: string): boolean {
   return hasExtension.value !== false || OF_A2A.has(page);
 }

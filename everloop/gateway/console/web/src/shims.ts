@@ -1,4 +1,4 @@
-// What the SDK takes from Node and browsers have not: bytes, and how they are written in JSON.
+// Node features that the SDK uses and browsers lack: bytes, and their form in JSON.
 
 const STEP = 0x8000;
 

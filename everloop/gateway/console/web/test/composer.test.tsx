@@ -1,4 +1,4 @@
-// Where the user writes: what is sent, when, and how often.
+// The composer sends the right content, at the right time, once.
 
 import { render } from "preact";
 import { act } from "preact/test-utils";

@@ -1,4 +1,4 @@
-// What pages make of rows, events and deletions, and of a browser that lets them do less.
+// Rows, events and deletions on pages, and browsers with restrictions.
 
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { userMessage } from "../src/api/a2a";

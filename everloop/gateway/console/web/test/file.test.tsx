@@ -1,4 +1,4 @@
-// Files of agents: what they are called decides nothing about what they may do.
+// The declared type of an agent's file does not extend its permissions.
 
 import { render } from "preact";
 import { act } from "preact/test-utils";

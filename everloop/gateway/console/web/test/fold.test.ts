@@ -1,4 +1,4 @@
-// What a page shows of a task, folded of updates as a gateway sends them.
+// The fold of a gateway's updates to the model of a task.
 
 import { beforeEach, describe, expect, it } from "vitest";
 import { EVENTS, type StreamResponse, TaskState } from "../src/api/a2a";

@@ -1,4 +1,4 @@
-// Long texts, piece by piece: the same as in one piece.
+// A long text in pieces gives the same result as in one piece.
 
 import { describe, expect, it, vi } from "vitest";
 import { Blocks, DEEPEST, htmlOf, LONGEST_PARSE } from "../src/parts/content/markdown";
@@ -15,7 +15,7 @@ const TEXT = [
 const typesOf = (blocks: Blocks) => [...blocks.chunks, ...blocks.tail].flatMap((block) => block.tokens.map((token) => token.type));
 const rawOf = (blocks: Blocks) => [...blocks.chunks, ...blocks.tail].map((block) => block.raw).join("");
 
-/** Some 6 KB each, which took minutes, or more stack than there is. */
+/** Some 6 KB each, which took minutes, or exhausted the stack. */
 const NESTED = [
   ["quotes", ">".repeat(6_000)],
   ["quotes before lines", `${"> ".repeat(1_500)}a${"> > [x]: y\n".repeat(300)}`],

@@ -1,4 +1,4 @@
-// What people read before they decide; the same table as in `tests/unit/runtime/test_printable.py`.
+// Texts that people decide by; the same table as in `tests/unit/runtime/test_printable.py`.
 
 import { expect, it } from "vitest";
 import { printable } from "../src/state/printable";

@@ -1,4 +1,4 @@
-// What somebody decides: they see all of it, and nothing is decided by a press that was meant for something else.
+// Decisions show all of their basis, and ignore presses that were meant for something else.
 
 import { render } from "preact";
 import { act } from "preact/test-utils";

@@ -1,4 +1,4 @@
-// Whom the login of the user is shown to: this gateway, and nobody else.
+// The user's login is sent to this gateway only.
 
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { logIn, logOut } from "../src/api/auth";

@@ -1,4 +1,4 @@
-// The bytes of files on their way through the SDK.
+// The bytes of files in the SDK.
 
 import { expect, it } from "vitest";
 import { Buffer } from "../src/shims";

@@ -1,4 +1,4 @@
-// Which tasks are followed at once.
+// The limits of followed tasks.
 
 import { signal } from "@preact/signals";
 import { expect, it, vi } from "vitest";

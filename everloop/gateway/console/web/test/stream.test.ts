@@ -1,4 +1,4 @@
-// Following a task whose stream a message opened: what ended before that stream began is read.
+// A task that is followed by a message: calls that ended before its stream are read.
 
 import { expect, it, vi } from "vitest";
 import { EVENTS, type StreamResponse, TaskState, userMessage } from "../src/api/a2a";

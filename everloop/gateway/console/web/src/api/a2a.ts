@@ -1,4 +1,4 @@
-// A2A by the official SDK: one client for each agent, over JSON-RPC.
+// A2A with the official SDK: one client for each agent, over JSON-RPC.
 
 import { Role, type Message, type Part, type StreamResponse, type Task, TaskState } from "@a2a-js/sdk";
 import { type Client, ClientFactory, ClientFactoryOptions, DefaultAgentCardResolver, JsonRpcTransportFactory } from "@a2a-js/sdk/client";
@@ -27,7 +27,7 @@ async function connect(agent: string): Promise<Client> {
   const legacyCompat = { enabled: true }; // servers of A2A 0.3
   const resolver = new DefaultAgentCardResolver({ fetchImpl: authorized as typeof fetch, legacyCompat });
   const card = await resolver.resolve(location.origin, here(await cardOf(agent)));
-  // Whoever came here by another name than the public one goes on by that name.
+  // Stay on the host name of this page, even if it is not the public one.
   for (const one of card.supportedInterfaces) if (one.protocolBinding === "JSONRPC") one.url = here(one.url);
   const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, {
     transports: [new JsonRpcTransportFactory({ fetchImpl: recorded, legacyCompat })],
@@ -36,7 +36,7 @@ async function connect(agent: string): Promise<Client> {
   return new ClientFactory(options).createFromAgentCard(card);
 }
 
-// What is sent and asked, with the fields that the SDK wants and nobody here has a use for.
+// Requests, with fields that the SDK requires but the console does not use.
 
 export function textPart(value: string): Part {
   return { content: { $case: "text", value }, metadata: undefined, filename: "", mediaType: "" };
@@ -46,7 +46,7 @@ export function dataPart(value: unknown): Part {
   return { content: { $case: "data", value }, metadata: undefined, filename: "", mediaType: "" };
 }
 
-/** Returns an id for a message. `crypto.randomUUID` would do, but is not there for pages of plain HTTP. */
+/** Returns an id for a message. `crypto.randomUUID` is not available on pages of plain HTTP. */
 export function newId(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
@@ -64,12 +64,12 @@ export function userMessage(parts: Part[], where: { contextId?: string; taskId?:
   };
 }
 
-/** Metadata of a message that is no answer, whatever the task asks when it arrives. */
+/** Metadata of a message that is not an answer, even if the task has a question when it arrives. */
 export const NO_ANSWER = { question: null };
 
 type Wanted = { contextId?: string; status?: TaskState; pageSize: number; pageToken?: string; historyLength?: number };
 
-/** Returns a page of the tasks of an agent, those first that changed last. */
+/** Returns a page of the tasks of an agent, the most recently changed first. */
 export async function listTasks(agent: string, wanted: Wanted): Promise<{ tasks: Task[]; nextPageToken: string }> {
   const none = { contextId: "", status: TaskState.TASK_STATE_UNSPECIFIED, pageToken: "", historyLength: 0 };
   try {
@@ -84,7 +84,7 @@ export async function cancelTask(agent: string, id: string): Promise<void> {
   await (await agentClient(agent)).cancelTask({ tenant: "", id, metadata: undefined });
 }
 
-// Ids of events, which the SDK does not hand on.
+// Ids of events, which the SDK does not expose.
 
 const ids = new WeakMap<AbortSignal, (id: string) => void>();
 
@@ -93,7 +93,7 @@ export function noteIds(signal: AbortSignal, note: (id: string) => void): void {
   ids.set(signal, note);
 }
 
-/** Fetches, and reads ids along where somebody wants them. */
+/** Fetches, and reads the ids of events if they are requested. */
 const recorded = (async (input: RequestInfo | URL, init?: RequestInit) => {
   const response = await authorized(input, init);
   const note = init?.signal && ids.get(init.signal);
@@ -106,7 +106,7 @@ const recorded = (async (input: RequestInfo | URL, init?: RequestInit) => {
       rest += decoder.decode(chunk, { stream: true });
       const lines = rest.split(/\r\n|\n|\r/);
       rest = lines.pop() ?? "";
-      // An id may stand before or behind the data of its event; it counts when the event has come.
+      // An id may precede or follow the data of its event. It is valid once the event is complete.
       for (const line of lines) if (line.startsWith("id:")) note(line.slice(3).trim());
       if (rest.length > 4096 && !rest.startsWith("id:")) rest = rest.slice(0, 16); // a long line of data
       controller.enqueue(chunk);

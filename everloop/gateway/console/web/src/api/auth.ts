@@ -1,4 +1,4 @@
-// Who is logged in: a key or a token of the user's, kept for this tab alone, never in a cookie.
+// The login: a key or a token of the user, stored for this tab only, never in a cookie.
 
 import { signal } from "@preact/signals";
 
@@ -6,13 +6,13 @@ export type Login = { kind: "key" | "token"; secret: string };
 
 const PLACE = "everloop.login";
 
-/** The login of this tab; null: nobody is, which a gateway without authentication does not mind. */
+/** The login of this tab, null if there is none, which is enough for a gateway without authentication. */
 export const login = signal<Login | null>(read());
 
-/** Whether a server wants a login. */
+/** True if the server requires a login. */
 export const loginWanted = signal(false);
 
-/** Why the login that there was is none any more. */
+/** The reason why the earlier login is no longer valid. */
 export const loginProblem = signal("");
 
 export function logIn(given: Login): void {
@@ -22,7 +22,7 @@ export function logIn(given: Login): void {
   try {
     sessionStorage.setItem(PLACE, JSON.stringify(given));
   } catch {
-    // storage is blocked: it lasts as long as the page
+    // storage is blocked: it is kept as long as the page
   }
 }
 
@@ -36,9 +36,9 @@ export function logOut(): void {
   }
 }
 
-/** The server does not know us, or no longer, and says why; `asked` is the login that it was asked with. */
+/** Ends a login that the server has refused, for a reason; `asked` is the login of the request. */
 export function forget(asked: Login | null, why: string): void {
-  if (login.value !== asked) return; // another one was given meanwhile
+  if (login.value !== asked) return; // the login was replaced meanwhile
   if (asked) {
     logOut();
     loginProblem.value = `The gateway does not take this key or token${why && `: ${why}`}`;

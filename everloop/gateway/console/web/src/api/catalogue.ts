@@ -1,4 +1,4 @@
-// Which agents the server has: a gateway of Everloop lists them, any other server of A2A has the one of its card.
+// The agents of the server: those that a gateway of Everloop lists, or the one of another A2A server's card.
 
 import { signal } from "@preact/signals";
 import { ApiError, ask, ROOT } from "./root";
@@ -7,14 +7,14 @@ import type { Agent } from "./types";
 const HTTP = "https://everloop.dev/extensions/http/v1";
 const CARD = `${ROOT}.well-known/agent-card.json`;
 
-/** Whether the server has Everloop's HTTP extension, which some pages need; null: not known yet. */
+/** True if the server has Everloop's HTTP extension, which some pages need. Null until that is known. */
 export const hasExtension = signal<boolean | null>(null);
 
 type Card = { name?: string; description?: string; capabilities?: { extensions?: { uri: string }[] } };
 
 let known: Promise<Agent[]> | null = null;
 
-/** Asks the server for its agents. */
+/** Fetches the list of agents. */
 export function readAgents(): Promise<Agent[]> {
   const reading = read();
   known = reading;

@@ -1,13 +1,13 @@
-// Where the gateway is, and what is asked of it over HTTP.
+// The address of the gateway, and HTTP requests to it.
 
 import { credentials, forget, login } from "./auth";
 
-/** The path of the gateway's root, with a slash at its end, as the page that it served says. */
+/** The path of the gateway's root, with a slash at its end, from the page that it served. */
 export const ROOT = document.querySelector<HTMLMetaElement>('meta[name="everloop-root"]')?.content || "/";
 
 export const EXTENSION = `${ROOT}everloop/v1`;
 
-/** What a server refused, or that it was not reached (status 0). `reason` is its name for programs. */
+/** A refusal of the server, or a failed connection (status 0). `reason` is its code for programs. */
 export class ApiError extends Error {
   constructor(
     readonly status: number,
@@ -19,7 +19,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Fetches from this gateway, and from nobody else, as the user who is logged in; an answer of 401 ends the login. */
+/** Fetches from this gateway, and from no other host, with the user's login. An answer of 401 ends the login. */
 export async function authorized(input: RequestInfo | URL, init: RequestInit = {}): Promise<Response> {
   const { origin } = new URL(input instanceof Request ? input.url : input, location.href);
   if (origin !== location.origin) throw new ApiError(0, `${origin} is another server: it is not asked, and gets no key.`);
@@ -37,13 +37,13 @@ export async function authorized(input: RequestInfo | URL, init: RequestInit = {
   return response;
 }
 
-/** Returns an address as it is at this gateway, which may have another name in it than here. */
+/** Returns an address at this gateway under the name of this page, which may differ from the public one. */
 export function here(url: string): string {
   const { pathname, search } = new URL(url, location.href);
   return location.origin + pathname + search;
 }
 
-/** Asks the extension, or whatever else answers with JSON, and nobody's cache. */
+/** Fetches JSON, from the extension or elsewhere, without any cache. */
 export async function ask<T>(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<T> {
   const init: RequestInit = { method, headers: { Accept: "application/json" }, cache: "no-cache" };
   if (signal) init.signal = signal;
@@ -56,7 +56,7 @@ export async function ask<T>(method: string, url: string, body?: unknown, signal
   return response.status === 204 ? (undefined as T) : ((await response.json()) as T);
 }
 
-/** Reads an error as REST of A2A 1.0 has it. */
+/** Reads an error in the format of REST of A2A 1.0. */
 export async function refusal(response: Response): Promise<ApiError> {
   let message = `${response.status} ${response.statusText}`.trim();
   let reason = "";
@@ -70,7 +70,7 @@ export async function refusal(response: Response): Promise<ApiError> {
   return new ApiError(response.status, message, reason, Number(response.headers.get("Retry-After")) || 0);
 }
 
-/** Returns an address below the extension; ids are one segment each, whatever they hold. */
+/** Returns an address below the extension. Each id is one segment, whatever characters it contains. */
 export function at(strings: TemplateStringsArray, ...ids: string[]): string {
   return EXTENSION + strings.reduce((path, text, n) => path + text + (n < ids.length ? encodeURIComponent(ids[n]!) : ""), "");
 }

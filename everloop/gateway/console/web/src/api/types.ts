@@ -1,10 +1,10 @@
-// What the extension answers (docs/protocol/extension.md), and the catalogue of agents.
+// Answers of the extension (docs/protocol/extension.md), and the catalogue of agents.
 
 export type Agent = { id: string; name: string; description: string; url: string; card: string };
 export type Usage = { inputTokens: number; outputTokens: number; cost: number | null };
 export type Page<Name extends string, Item> = Record<Name, Item[]> & { nextPageToken: string };
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
-/** What a task asks, as the data of its status describes it. */
+/** A question of a task, as the data of its status describes it. */
 export type Question = {
   id: string;
   kind: "confirmation" | "selection" | "data" | "clarification" | "auth" | string;
@@ -30,7 +30,7 @@ export type Context = {
   retention: string | null;
 };
 
-/** A message of a conversation, as it stands in a transcript; `agent` and `taskId` say whose. */
+/** A message of a conversation, as in a transcript, with its `agent` and `taskId`. */
 export type Spoken = {
   at: string | null;
   taskId: string;
@@ -46,13 +46,13 @@ export type Spoken = {
   outcome?: string;
   isError?: boolean;
   summary?: string;
-  /** Of what an approver or operator did. */
+  /** Set for actions of an approver or operator. */
   by?: string;
   approved?: boolean;
   note?: string;
   signal?: string;
 };
-/** A part as JSON of A2A has it. */
+/** A part in the JSON format of A2A. */
 export type WirePart = { text?: string; data?: Json; raw?: string; url?: string; filename?: string; mediaType?: string };
 
 export type StoredPart = { url: string; mediaType: string; filename: string; size: number; kind?: string; rows?: number };

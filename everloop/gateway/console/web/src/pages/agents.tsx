@@ -10,7 +10,7 @@ import { type Beginning, beginningOf } from "../state/events";
 import { href } from "../state/route";
 import { agents, words } from "../state/store";
 
-/** What the newest task of an agent has pinned of it: the card says nothing of tools and limits. */
+/** The pinned settings of an agent's newest task: the card contains no tools and limits. */
 async function newestOf(agent: string): Promise<Beginning | null> {
   const { tasks } = await listTasks(agent, { pageSize: 1 });
   return tasks[0] ? beginningOf(tasks[0].id) : null;

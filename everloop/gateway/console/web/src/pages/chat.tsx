@@ -1,4 +1,4 @@
-// Talk to an agent: one conversation, task after task.
+// Chat with an agent: one conversation, task after task.
 
 import { computed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -21,9 +21,9 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
   const chosen = agent || lastAgent.value || known[0]?.id || "";
   const turns = useSignal<Followed[]>([]);
   const draft = useSignal(query.value.get("say") ?? "");
-  /** Whether there are turns before those that show. */
+  /** True if there are turns before the visible ones. */
   const hasEarlier = useSignal(false);
-  /** What is written takes the place of the last turn. */
+  /** True if the next message replaces the last turn. */
   const edits = useSignal(false);
   const version = useSignal(0);
   const { place } = useStickToEnd(version);
@@ -33,7 +33,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
   }, [agent]);
   useEffect(() => {
     if (contextId && turns.value.some((turn) => turn.task.contextId === contextId)) return;
-    turns.value = []; // those of another chat are no part of this one
+    turns.value = []; // turns of another chat
     hasEarlier.value = false;
     if (!contextId || !chosen) return;
     let isLeft = false;
@@ -51,7 +51,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
 
   const last = turns.value.at(-1);
   const edited = (edits.value && last?.task.messages.find((message) => message.role === "user")?.parts) || [];
-  // Each change of a turn keeps the end in sight.
+  // Keep the end in view after each change of a turn.
   const seen = computed(() => turns.value.reduce((sum, turn) => sum + turn.version.value, turns.value.length));
   useEffect(() => seen.subscribe((value) => (version.value = value)), [turns.value]);
   void last?.version.value;
@@ -60,14 +60,14 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
 
   function say(parts: Part[]): void {
     if (edits.value && turns.value.length) return void resend(parts);
-    // A question that comes while this is on its way has not been seen.
+    // A question that arrives while this is being sent has not been read.
     const next = send(chosen, parts, isBusy ? { task: last!, metadata: NO_ANSWER } : { contextId: last?.task.contextId || contextId });
     turns.value = isBusy ? [...turns.value.slice(0, -1), next] : [...turns.value, next];
     draft.value = "";
     settle(next, contextId);
   }
 
-  /** Goes on from what was said before the last turn: a fork of the task before it, or a chat of its own. */
+  /** Continues from before the last turn: a fork of the task before it, or a new chat. */
   async function resend(parts: Part[]): Promise<void> {
     edits.value = false;
     draft.value = "";
@@ -188,7 +188,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
   );
 }
 
-/** What an empty chat shows: what the agent is for, what could be said, and what was said lately. */
+/** The empty chat: the purpose of the agent, examples of messages, and recent conversations. */
 function Start({ agent, onChoose }: { agent: Agent | undefined; onChoose: (text: string) => void }) {
   const examples = useSignal<string[]>([]);
   const recent = useSignal<Context[]>([]);

@@ -1,4 +1,4 @@
-// One conversation in full: what was said, by whom and when, its tasks, its artifacts, and how long it is kept.
+// One conversation in full: its messages with authors and times, its tasks, its artifacts, and its retention.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
@@ -112,7 +112,7 @@ function Conversation({ id }: { id: string }) {
   );
 }
 
-/** Puts results to the calls that they are of, and returns all else that was said. */
+/** Joins results with their calls, and returns them with all other messages. */
 function joined(items: Spoken[] | null, calls: Map<string, Call>): Spoken[] | null {
   return (
     items?.filter((each) => {
@@ -204,7 +204,7 @@ function Change({ context, onClose }: { context: Context; onClose: (changed: Con
   );
 }
 
-/** Lets the browser keep the whole conversation as JSON. */
+/** Downloads the whole conversation as JSON. */
 async function exported(id: string): Promise<void> {
   try {
     const { items: messages } = await readPages<Spoken>(`${at`/contexts/${id}/messages`}?`, "messages");

@@ -1,4 +1,4 @@
-// Conversations: all that was said and made in each, of all agents.
+// Conversations of all agents, with their messages and artifacts.
 
 import { useSignal } from "@preact/signals";
 import { at, EXTENSION } from "../api/root";

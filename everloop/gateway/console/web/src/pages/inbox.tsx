@@ -1,4 +1,4 @@
-// Everything that waits for the user: questions and approvals of all tasks.
+// Questions and approvals of all tasks that wait for the user.
 
 import { useEffect } from "preact/hooks";
 import { EXTENSION } from "../api/root";
@@ -12,7 +12,7 @@ import { agentName, toast } from "../state/store";
 
 export function Inbox() {
   useEffect(() => void loadInbox(), []);
-  // A question does not say of which task it is; its context has a title.
+  // A question does not contain the title of its task, but its context has one.
   const contexts = useListing<Context>(`${EXTENSION}/contexts?`, "contexts").items.value ?? [];
   return (
     <div class="page">

@@ -1,4 +1,4 @@
-// Who are you? A key or a token; the gateway decides.
+// The login page, for a key or a token.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -8,7 +8,7 @@ import { problem } from "../state/store";
 export function Login() {
   const secret = useSignal("");
   const field = useRef<HTMLInputElement>(null);
-  // Browsers heed `autofocus` once per page, and a login may be wrong, or end.
+  // Browsers apply `autofocus` once per page, but a login may fail, or end.
   useEffect(() => field.current?.focus(), []);
   return (
     <main class="login" tabIndex={-1}>

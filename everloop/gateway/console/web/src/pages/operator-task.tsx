@@ -1,4 +1,4 @@
-// A task of another owner, as operators see it: what happened, where the time went, what it used, and what helps.
+// A task of another owner, for operators: events, timeline, usage, and remedies.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";

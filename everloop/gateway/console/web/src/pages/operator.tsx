@@ -1,4 +1,4 @@
-// Tasks of all owners, for operators: those that are stuck, why, and the button that helps.
+// Tasks of all owners, for operators: stuck tasks, the reasons, and remedies.
 
 import { useSignal } from "@preact/signals";
 import { Fragment } from "preact";

@@ -1,4 +1,4 @@
-// Messages that agents get again and again: when next, what came of the last time, and what can be done.
+// Schedules: the next run, the result of the last one, and actions.
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";

@@ -1,4 +1,4 @@
-// What operators ask first: does everything answer, does anybody work on each queue, does it pile up.
+// System health for operators: the servers, the workers of each queue, and its backlog.
 
 import { href } from "../state/route";
 import { isOperator, loadSystem, stuck, system, systemProblem } from "../state/operator";
@@ -159,7 +159,7 @@ function Workers({ report }: { report: SystemReport }) {
   );
 }
 
-/** Writes a name of a program as words. */
+/** Writes a program's name as words. */
 function spaced(name: string): string {
   return name.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
 }

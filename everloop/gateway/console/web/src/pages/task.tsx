@@ -1,4 +1,4 @@
-// One task in full: the conversation, how its time went, events, usage, artifacts, and what can be done about it.
+// One task in full: conversation, timeline, events, usage, artifacts, and actions.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
@@ -22,7 +22,7 @@ import { agentName, copy, followTask, toast, words } from "../state/store";
 import type { Followed } from "../state/stream";
 
 const TABS = ["conversation", "timeline", "events", "artifacts", "usage"];
-/** Those of which A2A says nothing. */
+/** States that A2A does not have. */
 const OF_EXTENSION = ["timeline", "events", "usage"];
 const REFRESH = 1500;
 
@@ -30,7 +30,7 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
   const first = useMemo(() => followTask(agent, id), []);
   const followed = useSignal<Followed>(first);
   const dialog = useSignal<"" | "fork" | "delete">("");
-  /** The iteration that a fork keeps; null: the last one. */
+  /** The last iteration of a fork. Null: the last one of the task. */
   const keeps = useSignal<number | null>(null);
   const beginning = useSignal<Beginning | null>(null);
   useEffect(() => {

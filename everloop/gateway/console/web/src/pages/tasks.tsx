@@ -1,4 +1,4 @@
-// All tasks of the user, over all agents; what is shown stands in the address.
+// All tasks of the user, over all agents. The filters are in the address.
 
 import { TaskState } from "../api/a2a";
 import { TaskRows } from "../parts/tasks";

@@ -1,4 +1,4 @@
-// Artifacts as the store has them: of one context, or of all.
+// Artifacts in the store, of one context or of all.
 
 import { useSignal } from "@preact/signals";
 import type { Part } from "../api/a2a";
@@ -77,7 +77,7 @@ function typesOf(artifact: StoredArtifact): string {
   return [...new Set(artifact.parts.map((part) => part.mediaType.split(";")[0] || part.kind))].join(", ");
 }
 
-/** A text that an agent wrote as its artifact is Markdown, unless it says what else it is. */
+/** The text of an agent's artifact is Markdown unless its media type says otherwise. */
 function urlPart(artifact: StoredArtifact, { url, mediaType, filename, kind }: StoredArtifact["parts"][number]): Part {
   const type = kind === "rows" ? "application/x-ndjson" : kind === "data" ? "application/json" : kind === "text" && !mediaType ? "text/markdown" : mediaType;
   return { content: { $case: "url", value: url }, metadata: undefined, filename: filename || artifact.name || artifact.artifactId, mediaType: type };

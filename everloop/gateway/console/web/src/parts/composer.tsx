@@ -1,4 +1,4 @@
-// Where the user writes: text, and files by choosing, dropping or pasting.
+// The input of messages: text, and files by choosing, dropping or pasting.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -15,13 +15,13 @@ async function filePart(file: File): Promise<Part> {
 
 type Props = {
   placeholder: string;
-  /** Nobody is known yet who could be written to. What is sent is kept until then. */
+  /** True until there is an agent to write to. Messages wait until then. */
   waits?: boolean;
-  /** A question is open, which has a form of its own: nothing that is written here answers it. */
+  /** True if a question is open. It has a form of its own, which this input does not answer. */
   closed?: boolean;
-  /** What stands beside the button to send. */
+  /** Elements beside the send button. */
   children?: ComponentChildren;
-  /** What stands there at first: words, and files that were sent before. */
+  /** The initial text, and files that were sent before. */
   initial?: string;
   initialFiles?: readonly Part[];
   onSend: (parts: Part[]) => void;
@@ -37,7 +37,7 @@ export function Composer({ placeholder, waits = false, closed = false, children,
   const chooser = useRef<HTMLInputElement>(null);
 
   useLayoutEffect(() => {
-    if (initial) area.current?.focus(); // before it is painted: who sees the words may press Enter
+    if (initial) area.current?.focus(); // before the paint: the user may press Enter as soon as the text is visible
   }, []);
   useEffect(() => {
     const element = area.current;
@@ -57,7 +57,7 @@ export function Composer({ placeholder, waits = false, closed = false, children,
     if (isEmpty || closed) return;
     setDue(waits);
     if (waits) return;
-    // Before files are read, which takes a while: who presses Enter twice sends once.
+    // Before files are read, which takes a while, so that pressing Enter twice sends once.
     setText("");
     setSent([]);
     setFiles([]);
@@ -74,7 +74,7 @@ export function Composer({ placeholder, waits = false, closed = false, children,
     if (isDue && !waits) void send();
   }, [isDue, waits]);
 
-  // Files may be dropped anywhere: beside the composer the browser would leave this page for them.
+  // Files may be dropped anywhere: outside the composer the browser would open them instead of this page.
   const latest = useRef(add);
   latest.current = add;
   useEffect(() => {

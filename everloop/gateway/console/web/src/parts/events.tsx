@@ -1,4 +1,4 @@
-// All events of a task. Those that are not in sight cost nothing, however many there are.
+// All events of a task. Only visible ones are in the document.
 
 import { useMemo, useState } from "preact/hooks";
 import type { TaskEvent } from "../state/events";
@@ -53,7 +53,7 @@ function clock(at: string): string {
   return `${date.toLocaleTimeString([], { hour12: false })}.${String(date.getMilliseconds()).padStart(3, "0")}`;
 }
 
-/** The few words of an event that tell it from others of its type. */
+/** A short text that distinguishes an event from others of its type. */
 function summary({ data }: TaskEvent): string {
   if (data["role"] === "operator") return `operator ${data["by"] ?? ""}: ${data["action"] ?? data["signal"] ?? ""} ${data["note"] ?? ""}`;
   if (data["isReset"]) return `reset by ${data["by"] || "an operator"}`;

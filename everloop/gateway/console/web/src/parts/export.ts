@@ -1,4 +1,4 @@
-// A task as one file: what A2A says of it, what happened, what the model read, and what it used.
+// A task as one file: its A2A data, events, transcript, and usage.
 
 import { Task } from "@a2a-js/sdk";
 import { agentClient } from "../api/a2a";
@@ -21,7 +21,7 @@ export async function exportTask(agent: string, id: string): Promise<void> {
   }
 }
 
-/** What a gateway does not tell, or not now, is left out. */
+/** Returns null for data that the gateway does not have, or not now. */
 async function optional(url: string): Promise<unknown> {
   try {
     return await ask<unknown>("GET", url);

@@ -1,4 +1,4 @@
-// Go on from the past of a task, with other words or another agent.
+// Forks a task from an earlier point, with another message or another agent.
 
 import { useSignal } from "@preact/signals";
 import { newId } from "../api/a2a";
@@ -13,7 +13,7 @@ export function ForkDialog({ agent, id, last, onClose }: { agent: string; id: st
   const chosen = useSignal(agent);
   const model = useSignal("");
   const iteration = useSignal(String(last));
-  // One id for all tries: the same request finds the fork that it has begun.
+  // One id for all attempts: a repeated request finds the fork that it has started.
   const messageId = useSignal(newId());
 
   async function fork(): Promise<void> {

@@ -1,4 +1,4 @@
-// What an operator can do for a task that does not get on by itself: each with what it does, and a note where one helps.
+// Remedies of operators for stuck tasks: each with its effect, and a note if one is useful.
 
 import { useState } from "preact/hooks";
 import type { OperatorAction, OperatorTask } from "../api/types";

@@ -1,4 +1,4 @@
-// Asks the user what a task asks: by yes and no, by a choice, by a form of its JSON schema, or in words.
+// Questions of a task: yes or no, a choice, a form of a JSON schema, or free text.
 
 import { useRef, useState } from "preact/hooks";
 import type { Json as JsonValue, Question } from "../api/types";
@@ -7,12 +7,12 @@ import { Exact, Json } from "./content/text";
 import { useStill } from "./ui";
 
 type Schema = { [key: string]: JsonValue };
-/** What the user says, in the form that the task takes; `note` of a rejection is told to the model. */
+/** The user's answer in the format of the task. The model reads the `note` of a rejection. */
 export type Given = { answer: JsonValue } | { approved: boolean; note: string } | { secret: string };
 
 type AskedProps = { question: Question; onGiven: (given: Given) => Promise<void> };
 
-/** A question that has changed is another one: what was written for the first is gone. */
+/** A changed question is a new one: input for the old one is dropped. */
 export function QuestionForm({ question, onGiven }: AskedProps) {
   return <Asked key={JSON.stringify(question)} question={question} onGiven={onGiven} />;
 }
@@ -22,7 +22,7 @@ function Asked({ question, onGiven }: AskedProps) {
   const [problem, setProblem] = useState("");
   const place = useRef<HTMLElement>(null);
   const still = useStill(place);
-  const isGiven = useRef(false); // before it is drawn that it is
+  const isGiven = useRef(false); // set before the next paint
   const give = async (given: Given): Promise<void> => {
     if (isGiven.current) return;
     if (!still.check()) return setProblem("It has only just come here: look at it, and press again.");
@@ -32,7 +32,7 @@ function Asked({ question, onGiven }: AskedProps) {
     try {
       const had = place.current?.contains(document.activeElement);
       await onGiven(given);
-      // The form goes. Who uses keys goes on from here, not from the beginning of the page.
+      // The form disappears. Keyboard users continue from here instead of the top of the page.
       if (had) document.querySelector<HTMLElement>(".turns")?.focus({ preventScroll: true });
     } catch (error) {
       setProblem((error as Error).message);
@@ -42,7 +42,7 @@ function Asked({ question, onGiven }: AskedProps) {
     }
   };
   const mine = !question.approvers || question.approvers === "owner";
-  const isProse = (question.purpose ?? "input") === "input"; // the text of all others ends with the arguments
+  const isProse = (question.purpose ?? "input") === "input"; // the texts of all others end with the arguments
   const [first, rest] = isProse ? [question.text, ""] : parted(question.text);
   return (
     <section class="question" aria-label="The task asks" ref={place}>
@@ -71,14 +71,14 @@ function parted(text: string): [first: string, rest: string] {
   return end < 0 ? [text, ""] : [text.slice(0, end), text.slice(end + 1)];
 }
 
-/** Returns arguments as JSON of several lines; as they are where JavaScript would change them, such as large numbers. */
+/** Returns arguments as JSON of several lines, or unchanged if JavaScript would alter them, such as large numbers. */
 function written(given: string | JsonValue): string {
   if (typeof given !== "string") return JSON.stringify(given, null, 2);
   try {
     const pretty = JSON.stringify(JSON.parse(given), null, 2);
     if (pretty.replace(/\s/g, "") === given.replace(/\s/g, "")) return pretty;
   } catch {
-    // no JSON
+    // not JSON
   }
   return given;
 }
@@ -172,7 +172,7 @@ function Secret({ busy, give }: Omit<FieldsProps, "question">) {
   );
 }
 
-// Forms of JSON schemas: fields for what they describe, and JSON for what fields cannot.
+// Forms of JSON schemas: fields for simple values, and JSON for others.
 
 function SchemaForm({ schema, busy, give }: { schema: Schema; busy: boolean; give: FieldsProps["give"] }) {
   const fields = schema["type"] === "object" ? Object.entries((schema["properties"] ?? {}) as { [name: string]: Schema }) : [];
@@ -259,7 +259,7 @@ function Field({ name, schema, required, value, set }: FieldProps) {
   );
 }
 
-/** What a field of one line cannot hold, such as a list: written as JSON, beside what it has to look like. */
+/** A value that does not fit into a field, such as a list: entered as JSON, with its schema beside it. */
 function JsonField({ name, schema, required, value, set, whole }: FieldProps & { whole: Schema }) {
   const [text, setText] = useState(value === undefined ? "" : JSON.stringify(value, null, 2));
   return (
@@ -301,7 +301,7 @@ function WhatFits({ schema }: { schema: Schema }) {
   );
 }
 
-/** Returns what the browser checks of the rules of a schema; the rest the gateway does. */
+/** Returns the rules of a schema that the browser checks. The gateway checks the rest. */
 function bounds(schema: Schema, ...names: [rule: string, attribute: string][]): Record<string, number> {
   return Object.fromEntries(names.flatMap(([rule, attribute]) => (typeof schema[rule] === "number" ? [[attribute, schema[rule]]] : [])));
 }
@@ -322,7 +322,7 @@ function kindOf(schema: Schema): "text" | "number" | "boolean" | "choice" | "jso
   return "json";
 }
 
-/** Follows a reference within the schema, and takes the null out of what may be left out. */
+/** Resolves a reference within the schema, and removes null from optional values. */
 function resolve(schema: Schema, whole: Schema): Schema {
   const reference = schema["$ref"];
   if (typeof reference === "string" && reference.startsWith("#/$defs/")) {

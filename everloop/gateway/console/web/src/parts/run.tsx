@@ -1,4 +1,4 @@
-// What an agent does: its thoughts, calls and words in the order in which they began; sub-agents within the calls.
+// The steps of an agent: thoughts, calls and texts in the order of their start, with sub-agents within the calls.
 
 import { Component } from "preact";
 import { useState } from "preact/hooks";
@@ -16,10 +16,10 @@ import { Parts } from "./content/parts";
 import { Json } from "./content/text";
 import { bytes, duration } from "./ui";
 
-/** Steps that are drawn as one: those that are over are not looked at again. */
+/** Steps that are drawn as one group. A finished group is not drawn again. */
 const GROUP = 40;
 
-/** `version` changes when anything of the run does: its parts are changed in place. */
+/** `version` changes with each change in the run, whose parts are changed in place. */
 export function RunView({ run, live, version, task }: { run: Run; live: boolean; version: number; task: string }) {
   const groups = Array.from({ length: Math.ceil(run.steps.length / GROUP) }, (_, n) => run.steps.slice(n * GROUP, (n + 1) * GROUP));
   return (
@@ -33,7 +33,7 @@ export function RunView({ run, live, version, task }: { run: Run; live: boolean;
 
 type GroupProps = { steps: readonly Step[]; live: boolean; version: number; task: string };
 
-/** Nothing of such steps changes any more. */
+/** True if none of these steps can change any more. */
 function isOver(steps: readonly Step[]): boolean {
   return steps.length === GROUP && steps.every((step) => step.kind !== "call" || (step.call.outcome && step.call.state !== "running"));
 }
@@ -90,7 +90,7 @@ export function CallCard({ call, live, version, task }: CallProps) {
   const [open, setOpen] = useState(false);
   const [skips, setSkips] = useState(false);
   const [loads, setLoads] = useState(false);
-  /** What a page that came later has not seen. */
+  /** Events before the page was opened. */
   async function showInner(): Promise<void> {
     setLoads(true);
     try {
@@ -170,12 +170,12 @@ export function CallCard({ call, live, version, task }: CallProps) {
   );
 }
 
-/** The whole of a result that was cut, as a file of this gateway. */
+/** The complete result of a shortened one, as a file of this gateway. */
 function resultPart(call: Call): Part {
   return { content: { $case: "url", value: call.url }, metadata: undefined, filename: `${call.name}.txt`, mediaType: "text/plain" };
 }
 
-/** What one side said in the course of a task: the words of the user, and what the agent asked. */
+/** A message in the course of a task: of the user, or a question of the agent. */
 export function SaidView({ message }: { message: Said }) {
   const asked = questionsOf(message.parts);
   if (asked.length)
@@ -194,7 +194,7 @@ export function SaidView({ message }: { message: Said }) {
   );
 }
 
-/** Returns a yes or no in words. */
+/** Formats a yes or no as words. */
 function verdictOf({ parts }: Said): string {
   const content = parts.length === 1 ? parts[0]!.content : undefined;
   const data = content?.$case === "data" ? (content.value as { approved?: boolean; note?: string } | null) : null;

@@ -1,4 +1,4 @@
-// One task: what was said, what the agent does, what it asks, what it answers.
+// One task: messages, steps, questions, answer.
 
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -12,7 +12,7 @@ import { type Given, QuestionForm } from "./question";
 import { RunView, SaidView } from "./run";
 import { Problem, StateBadge, UsageText } from "./ui";
 
-/** Shows a task and follows it; `onFollow` gets what follows it after an answer was given. */
+/** Shows a task and follows it. `onFollow` gets the task that follows after an answer. */
 export function TaskView({ followed, onFollow }: { followed: Followed; onFollow: (next: Followed) => void }) {
   const version = followed.version.value;
   const { task } = followed;
@@ -20,7 +20,7 @@ export function TaskView({ followed, onFollow }: { followed: Followed; onFollow:
   const first = task.messages.filter((message) => message.role === "user").slice(0, 1);
   const inRun = new Set(task.run.steps.map((step) => step.key));
   const wasFollowed = task.run.steps.some((step) => step.kind === "said");
-  // What the agent said beside its calls stands among them already.
+  // The agent's texts beside its calls are already among them.
   const said = new Set(task.run.steps.flatMap((step) => (step.kind === "text" ? [step.text.trim()] : [])));
   const later = task.messages.filter(
     (message) =>
@@ -79,7 +79,7 @@ export function TaskView({ followed, onFollow }: { followed: Followed; onFollow:
   );
 }
 
-/** Agents of other servers answer by an artifact of any name, or by the message of the last status. */
+/** Agents of other servers answer with any artifact, or with the message of the last status. */
 function isText({ parts }: Artifact): boolean {
   return parts.some((part) => part.content?.$case === "text" && !part.filename);
 }
@@ -116,7 +116,7 @@ function answer(followed: Followed, id: string, kind: string, given: Given): Fol
   return send(followed.agent, [dataPart(given.answer)], where);
 }
 
-/** Keeps the end of what is shown in sight while it grows, unless the user has scrolled away from it. */
+/** Keeps the end of the content in view while it grows, unless the user has scrolled away from it. */
 export function useStickToEnd(version: { value: number }, isWanted = true): { place: { current: HTMLDivElement | null } } {
   const place = useRef<HTMLDivElement | null>(null);
   const sticks = useSignal(true);
@@ -139,7 +139,7 @@ export function useStickToEnd(version: { value: number }, isWanted = true): { pl
     requestAnimationFrame(() => {
       const element = place.current;
       const asked = element?.querySelector(".question");
-      // Who reads a long question begins at its beginning, and comes to the buttons at its end.
+      // A long question is shown from its beginning, and the buttons follow at its end.
       if (asked && asked.clientHeight > element!.clientHeight) asked.scrollIntoView({ block: "start" });
       else element?.scrollTo({ top: element.scrollHeight });
     });

@@ -1,4 +1,4 @@
-// Tasks in a table, over all agents, kept up to date.
+// Tasks in a table, over all agents, refreshed regularly.
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -14,21 +14,21 @@ type Row = { agent: string; task: Task };
 
 const REFRESH = 3000;
 const PAGE = 50;
-/** What a server of A2A gives at once. */
+/** The page size of an A2A server. */
 const MOST = 100;
 
 type Props = { state?: TaskState; agent?: string; search?: string; contextId?: string };
 
 export function TaskRows({ state = TaskState.TASK_STATE_UNSPECIFIED, agent = "", search = "", contextId = "" }: Props) {
   const rows = useSignal<Row[] | null>(null);
-  /** Whether there are older ones. */
+  /** True if there are older tasks. */
   const hasMore = useSignal(false);
   const error = useSignal("");
   const size = useSignal(PAGE);
   const isFiltered = Boolean(state || agent || search);
 
   useEffect(() => {
-    if (!agents.value) return; // nothing is known yet: no list is not an empty one
+    if (!agents.value) return; // not loaded yet, which is not an empty list
     let timer = 0;
     let gone = false;
     const load = async (): Promise<void> => {
@@ -42,7 +42,7 @@ export function TaskRows({ state = TaskState.TASK_STATE_UNSPECIFIED, agent = "",
       } catch (failure) {
         if (!gone) error.value = words(failure);
       }
-      const pause = REFRESH * Math.ceil(size.value / MOST); // what takes many requests is asked for less often
+      const pause = REFRESH * Math.ceil(size.value / MOST); // a list of many requests is refreshed less often
       if (!gone) timer = window.setTimeout(load, document.hidden ? pause * 5 : pause);
     };
     void load();
@@ -140,13 +140,13 @@ async function tasksOf(agent: string, status: TaskState, contextId: string, size
   return { rows: found, hasMore: Boolean(pageToken) };
 }
 
-/** The first words of what was asked. */
+/** The beginning of the user's request. */
 function titleOf(task: Task): string {
   const first = task.history.find((message) => message.role === 1);
   return first ? textOf(first.parts).trim().split("\n", 1)[0]!.slice(0, 160) : "";
 }
 
-/** What an open task does or waits for, and why a failed one did. */
+/** The activity or question of an open task, and the reason of a failure. */
 function doing(task: Task): string {
   const state = stateOf(task);
   if (TERMINAL.has(state) && state !== TaskState.TASK_STATE_FAILED && state !== TaskState.TASK_STATE_REJECTED) return "";

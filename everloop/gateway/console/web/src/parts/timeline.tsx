@@ -1,4 +1,4 @@
-// Where the time and the money of a task went, iteration by iteration.
+// Time and cost of a task, iteration by iteration.
 
 import { useMemo } from "preact/hooks";
 import { type Bar, bars, type TaskEvent } from "../state/events";
@@ -77,7 +77,7 @@ export function Timeline({ events, isOpen, onFork }: Props) {
   );
 }
 
-/** Says what the time went to, as one bar and in words. */
+/** Shows the shares of the time, as one bar and in words. */
 function Sums({ found, whole }: { found: readonly Bar[]; whole: number }) {
   const sums = { model: 0, tool: 0, wait: 0 };
   let cost = 0;

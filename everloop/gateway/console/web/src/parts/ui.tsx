@@ -1,4 +1,4 @@
-// Small things that all pages are made of.
+// Small components that all pages use.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -24,7 +24,7 @@ export function stateName(state: TaskState): string {
 }
 
 type BadgeProps = {
-  /** Whether it is the user whom the task waits for, if it waits. */
+  /** True if a waiting task waits for the user. */
   isMine?: boolean;
 };
 
@@ -33,13 +33,13 @@ export function StateBadge({ state, isMine = true }: BadgeProps & { state: TaskS
   return <span class={`badge ${tone}`}>{isMine ? name : name.replace("for you", "for others")}</span>;
 }
 
-/** The state of a task as A2A writes it in JSON, or as the extension does. */
+/** The state of a task as in A2A's JSON, or as in the extension. */
 export function WireState({ state, isMine = true }: BadgeProps & { state: string }) {
   const name = state.startsWith("TASK_STATE_") ? state : `TASK_STATE_${state.toUpperCase().replace(/-/g, "_")}`;
   return <StateBadge state={(TaskState as unknown as Record<string, TaskState>)[name] ?? TaskState.TASK_STATE_UNSPECIFIED} isMine={isMine} />;
 }
 
-/** How long ago, kept up to date; the exact time on hover. */
+/** The time since an event, kept up to date, with the exact time on hover. */
 export function Ago({ at }: { at: string | undefined }) {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
@@ -55,7 +55,7 @@ export function Ago({ at }: { at: string | undefined }) {
   );
 }
 
-/** Says how long something lasts, in at most two words. */
+/** Formats a duration in at most two words. */
 export function duration(seconds: number, ago = false): string {
   if (ago && seconds < 5) return "now";
   if (seconds < 1) return `${Math.max(0, Math.round(seconds * 1000))} ms`;
@@ -75,7 +75,7 @@ export function UsageText({ usage }: { usage: Usage | null | undefined }) {
   );
 }
 
-/** Says what an agent may use for a task. */
+/** Formats the limits of a task. */
 export function limitsOf(limits: { iterations?: number; tokens?: number; cost?: number; seconds?: number } | undefined): string {
   const { iterations, tokens, cost, seconds } = limits ?? {};
   return [iterations && `${iterations} iterations`, tokens && `${short(tokens)} tokens`, cost && money(cost), seconds && duration(seconds)]
@@ -98,7 +98,7 @@ export function bytes(size: number): string {
   return size < 1e6 ? `${(size / 1000).toFixed(1)} KB` : `${(size / 1e6).toFixed(1)} MB`;
 }
 
-/** What stands where there is nothing yet: what this is for, and what to do. */
+/** The placeholder of an empty list: its purpose, and the next step. */
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <div class="empty">
@@ -108,7 +108,7 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-/** Stands for what this gateway does not have. */
+/** The placeholder of a page that this gateway does not support. */
 export function Missing({ what }: { what: string }) {
   return (
     <Empty title={`This gateway has no ${what}`}>
@@ -117,7 +117,7 @@ export function Missing({ what }: { what: string }) {
   );
 }
 
-/** Stands for what a server of A2A does not have that is no gateway of Everloop. */
+/** The placeholder of a page that A2A servers other than Everloop do not support. */
 export function NeedsExtension({ what }: { what: string }) {
   return (
     <Empty title={`No ${what} on this server`}>
@@ -140,7 +140,7 @@ export function Problem({ text, retry }: { text: string; retry?: () => void }) {
   );
 }
 
-/** What is said of a list as a whole: that it cannot be had, or that this gateway has none. */
+/** The state of a list as a whole: it failed to load, or this gateway does not have it. */
 export function ListingProblem({ listing, what }: { listing: Listing<unknown>; what: string }) {
   return (
     <>
@@ -159,7 +159,7 @@ export function More({ listing }: { listing: Listing<unknown> }) {
   );
 }
 
-/** The field whose words stand in the address as `q`. */
+/** The search field, whose text is in the address as `q`. */
 export function Search({ what }: { what: string }) {
   return (
     <input
@@ -173,7 +173,7 @@ export function Search({ what }: { what: string }) {
   );
 }
 
-/** The choices of a field that chooses an agent. */
+/** The options of a field that chooses an agent. */
 export function AgentOptions() {
   return (
     <>
@@ -186,7 +186,7 @@ export function AgentOptions() {
   );
 }
 
-/** Parts of a page, of which the address names the one that is shown (default: the first). */
+/** Tabs of a page. The address names the selected one (default: the first). */
 export function Tabs({ label, names, counts = {} }: { label: string; names: string[]; counts?: Record<string, number> }) {
   const shown = query.value.get("tab") ?? names[0];
   return (
@@ -205,14 +205,14 @@ export function Tabs({ label, names, counts = {} }: { label: string; names: stri
 const QUIET = 500;
 
 /**
- * Tells whether an element has stood where it stands for half a second, in sight. A press that comes sooner was meant for
- * what was there before. To scroll is no move of it.
+ * Returns a check whether an element in view has not moved for half a second. An earlier press was meant for the content
+ * that was there before. Scrolling is not a move.
  */
 export function useStill(place: { current: Element | null }): { isStill: boolean; check: () => boolean } {
   const [isStill, setStill] = useState(false);
   const last = useRef({ top: NaN, inner: NaN, since: 0 });
   const check = (): boolean => {
-    if (!place.current) return false; // it has gone between two presses
+    if (!place.current) return false; // it was removed between two presses
     const { top } = place.current.getBoundingClientRect();
     const scroller = place.current.closest(".turns");
     const inner = top + (scroller?.scrollTop ?? scrollY);
@@ -221,7 +221,7 @@ export function useStill(place: { current: Element | null }): { isStill: boolean
     last.current = { top, inner, since: isMoved ? performance.now() : since };
     return performance.now() - last.current.since >= QUIET;
   };
-  useLayoutEffect(() => setStill(check())); // what is drawn anew may have moved it
+  useLayoutEffect(() => setStill(check())); // drawing may have moved it
   useEffect(() => {
     const timer = setInterval(() => setStill(check()), QUIET / 5);
     return () => clearInterval(timer);
@@ -256,13 +256,13 @@ type FormProps = {
   title: string;
   submit?: string;
   disabled?: boolean;
-  /** What it throws is shown, and the dialog stays. */
+  /** Its error is shown, and the dialog stays open. */
   onSubmit: () => Promise<void>;
   onClose: () => void;
   children: ComponentChildren;
 };
 
-/** A dialog with fields, and what was wrong with them. */
+/** A dialog with fields and their errors. */
 export function FormDialog({ title, submit = "Save", disabled = false, onSubmit, onClose, children }: FormProps) {
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
@@ -305,7 +305,7 @@ export function FormDialog({ title, submit = "Save", disabled = false, onSubmit,
   );
 }
 
-/** Asks before something is deleted, which cannot be taken back. */
+/** Asks for confirmation of a deletion. */
 export function ConfirmDelete({ title, text, onYes, onClose }: { title: string; text: string; onYes: () => void; onClose: () => void }) {
   return (
     <Dialog label={title} onClose={onClose}>

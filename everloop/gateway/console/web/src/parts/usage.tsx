@@ -1,4 +1,4 @@
-// What a task has used, by model and tool.
+// Usage of a task, by model and tool.
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";

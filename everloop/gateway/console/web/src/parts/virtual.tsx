@@ -1,21 +1,21 @@
-// Long lists: only rows that are in sight, or nearly, are in the document.
+// Long lists: only rows in or near the view are in the document.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 const MORE = 12;
-/** Lists that are shorter are drawn whole. */
+/** Shorter lists are drawn completely. */
 const SHORT = 100;
 
 type Props<Item> = {
   items: readonly Item[];
   keyOf: (item: Item) => string;
-  /** What a row is high, in pixels, unless it is open. */
+  /** Height of a closed row, in pixels. */
   height: number;
   children: (item: Item, index: number) => ComponentChildren;
 };
 
-/** Shows the rows that are in sight of what scrolls around them. Rows may grow: those that are open are measured. */
+/** Shows the rows in the view of the scrolling parent. Rows may grow: open ones are measured. */
 export function Virtual<Item>({ items, keyOf, height, children }: Props<Item>) {
   const place = useRef<HTMLDivElement>(null);
   const heights = useRef(new Map<string, number>());
@@ -79,7 +79,7 @@ export function Virtual<Item>({ items, keyOf, height, children }: Props<Item>) {
   );
 }
 
-/** Returns the row that stands at so many pixels. */
+/** Returns the row at a height in pixels. */
 function indexAt(tops: Float64Array, pixels: number): number {
   let low = 0;
   let high = tops.length - 1;

@@ -1,4 +1,4 @@
-// Removing things for good: the gateway says when nothing is left of them.
+// Deletions: the gateway reports when nothing is left.
 
 import { ApiError, ask, at } from "../api/root";
 import type { Deletion } from "../api/types";
@@ -6,10 +6,10 @@ import { toast, words } from "./store";
 
 const FIRST_PAUSE = 300;
 const LONGEST_PAUSE = 1_000;
-/** Seconds that are said to go on. */
+/** Seconds until a deletion is reported as still running. */
 const LONGEST_TOAST = 3600;
 
-/** Deletes what stands at an address, and waits until it is gone; says what went, or why nothing did. */
+/** Deletes the object at an address, waits for the end, and reports the deleted parts or the failure. */
 export async function remove(url: string, what: string): Promise<boolean> {
   let told = (): void => undefined;
   try {
@@ -33,7 +33,7 @@ export async function remove(url: string, what: string): Promise<boolean> {
   }
 }
 
-/** A gateway that does not answer now is asked again. */
+/** Repeats a request to a gateway that does not answer. */
 async function progressOf(known: Deletion): Promise<Deletion> {
   try {
     return (await ask<{ deletion: Deletion }>("GET", at`/deletions/${known.id}`)).deletion;
@@ -43,7 +43,7 @@ async function progressOf(known: Deletion): Promise<Deletion> {
   }
 }
 
-/** Says what went in words, without what is internal. */
+/** Formats the deleted parts in words, without internal ones. */
 export function counted(removed: { [kind: string]: number }): string {
   const named = ["tasks", "artifacts"].flatMap((kind) => {
     const count = removed[kind] ?? 0;

@@ -1,4 +1,4 @@
-// The events of a task from its beginning, which the extension tells, kept up while the task goes on.
+// The events of a task from its beginning, from the extension, updated while the task runs.
 
 import { type Signal, signal } from "@preact/signals";
 import { ApiError, ask, at } from "../api/root";
@@ -12,17 +12,17 @@ export type UsageReport = {
   tools: { tool: string; calls: number; failures: number; seconds: number; cost: number | null }[];
 };
 
-/** Events that a page keeps. */
+/** Limit of the events that a page stores. */
 const MOST = 50_000;
 
-/** The events of one task; `load` fetches those that are new. */
+/** The events of one task; `load` fetches new ones. */
 export class TaskEvents {
   readonly events: Signal<TaskEvent[]> = signal([]);
   readonly error: Signal<string> = signal("");
   readonly isCut: Signal<boolean> = signal(false);
   private loading: Promise<void> | null = null;
 
-  /** `owner`: whose task it is, for operators; empty: the user's own. */
+  /** `owner`: the owner of the task, for operators. Empty: the user. */
   constructor(
     readonly taskId: string,
     readonly owner = "",
@@ -44,7 +44,7 @@ export class TaskEvents {
       for (;;) {
         const page = await this.page(after).catch((error: unknown) => {
           if (!after || !(error instanceof ApiError) || error.status !== 400) throw error;
-          return null; // an operator has reset the task: what it has told stands no more
+          return null; // an operator has reset the task: earlier events are no longer valid
         });
         if (!page) {
           this.events.value = [];
@@ -71,7 +71,7 @@ function ofOwner(owner: string): string {
   return owner ? `&owner=${encodeURIComponent(owner)}` : "";
 }
 
-/** How a task began: with which version of the agent, and what that may use at most. */
+/** The start of a task: the version of the agent, and its limits. */
 export type Beginning = {
   agentVersion?: string;
   tools?: string[];
@@ -83,7 +83,7 @@ export async function beginningOf(taskId: string): Promise<Beginning | null> {
   return events[0]?.type === "taskCreated" ? (events[0].data as Beginning) : null;
 }
 
-// Where the time went: a bar for each model call, each tool call, and each time that the task waited.
+// The timeline: a bar for each model call, each tool call, and each wait of the task.
 
 export type Bar = {
   key: string;
@@ -94,9 +94,9 @@ export type Bar = {
   to: number;
   failed: boolean;
   attempts: number;
-  /** Why it failed, in a line. */
+  /** The reason of a failure, in a line. */
   why: string;
-  /** In US dollars; null: nobody knows. */
+  /** In US dollars, null if unknown. */
   cost: number | null;
   tokens: number;
 };
@@ -107,7 +107,7 @@ export function oneLine(text: string): string {
   return text.length > 300 ? `${line}…` : line;
 }
 
-/** Returns the bars of events, in the order of their beginnings; what goes on ends `now`. */
+/** Returns the bars of events, in the order of their start. Open ones end `now`. */
 export function bars(events: readonly TaskEvent[], now: number): Bar[] {
   const found: Bar[] = [];
   const open = new Map<string, TaskEvent>();
@@ -125,7 +125,7 @@ export function bars(events: readonly TaskEvent[], now: number): Bar[] {
       found.push({
         key: event.id,
         kind: type === "modelReply" ? "model" : "tool",
-        // A call that failed had no reply that could name its model.
+        // A failed call had no reply that could name its model.
         name: String(type === "modelReply" ? data["model"] || call?.data["model"] || "model" : data["name"]),
         iteration,
         from,

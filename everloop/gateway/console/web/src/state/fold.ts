@@ -1,6 +1,6 @@
-// One task as a page shows it: folded of the updates of A2A, pure, in the order in which they came.
+// The model of a task on a page: a pure fold of A2A's updates, in their order.
 //
-// An update that repeats what is known changes nothing, so that a stream may be opened anew at any point.
+// A repeated update changes nothing, so a stream may be opened again at any position.
 
 import { EVENTS, type Part, Role, type StreamResponse, type Task, TaskState } from "../api/a2a";
 import type { Json, Question, Usage } from "../api/types";
@@ -21,11 +21,11 @@ export type Call = {
   attempt: number;
   startedAt: string;
   endedAt: string;
-  /** What a sub-agent does that this call has invoked. */
+  /** The run of a sub-agent that this call has started. */
   inner?: Run | undefined;
 };
 
-/** One thing that the agent does, in the order of its beginnings. */
+/** One step of the agent, in the order of their start. */
 export type Step =
   | { kind: "thought"; key: string; iteration: number; text: string; done: boolean }
   | { kind: "text"; key: string; text: string }
@@ -33,10 +33,10 @@ export type Step =
   | { kind: "note"; key: string; tone: "info" | "warning"; text: string; at: string }
   | { kind: "said"; key: string; message: Said };
 
-/** What an agent does in a task: its own, or that of a sub-agent. */
+/** The steps of an agent in a task: its own, or those of a sub-agent. */
 export type Run = {
   agent: string;
-  /** The task of a sub-agent; empty: the task itself. */
+  /** The task of a sub-agent. Empty: the task itself. */
   task: string;
   steps: Step[];
   iteration: number;
@@ -63,7 +63,7 @@ export type TaskModel = {
   reason: string;
   narration: string;
   leftOut: string;
-  /** The task whose past this one goes on from. */
+  /** The task from which this one was forked. */
   origin: { taskId: string; iteration: number } | null;
 };
 
@@ -98,7 +98,7 @@ export function emptyTask(id = ""): TaskModel {
   };
 }
 
-/** Takes an update in. The model is changed in place: whoever shows it is told by the store. */
+/** Applies an update. The model is changed in place; the store notifies its views. */
 export function fold(task: TaskModel, update: StreamResponse): void {
   const payload = update.payload;
   switch (payload?.$case) {
@@ -133,7 +133,7 @@ export function fold(task: TaskModel, update: StreamResponse): void {
   }
 }
 
-/** Adds what the user says, before the server has it; what is not the beginning stands where it was said. */
+/** Adds the user's message before the server has it. A later message is placed at the time of sending. */
 export function say(task: TaskModel, id: string, parts: Part[]): void {
   if (task.messages.some((each) => each.id === id)) return;
   const message: Said = { id, role: "user", parts };
@@ -141,7 +141,7 @@ export function say(task: TaskModel, id: string, parts: Part[]): void {
   if (task.messages.length > 1) task.run.steps.push({ kind: "said", key: id, message });
 }
 
-/** Returns the questions that the parts of a message describe. */
+/** Returns the questions in the parts of a message. */
 export function questionsOf(parts: readonly Part[]): Question[] {
   return parts.flatMap((part) => {
     const described = part.content?.$case === "data" ? (part.content.value as { questions?: Question[] } | null) : null;
@@ -149,7 +149,7 @@ export function questionsOf(parts: readonly Part[]): Question[] {
   });
 }
 
-/** Whether the owner of the task may answer one of these, or there are none. */
+/** True if the owner of the task may answer one of these, or there are none of them. */
 export function asksOwner(questions: readonly Question[]): boolean {
   return !questions.length || questions.some((question) => (question.approvers ?? "owner") === "owner");
 }
@@ -171,7 +171,7 @@ function snapshot(task: TaskModel, whole: Task): void {
   }
   const steps = (whole.metadata?.[EVENTS] as { steps?: WireStep[] } | undefined)?.steps;
   if (steps) readSteps(task.run, steps);
-  else sayInterim(task.run, whole.status); // other servers tell no steps
+  else sayInterim(task.run, whole.status); // other servers send no steps
   for (const artifact of whole.artifacts)
     artifactUpdate(task, artifact, false, TERMINAL.has(whole.status?.state ?? TaskState.TASK_STATE_UNSPECIFIED));
   task.leftOut = (whole.metadata?.["leftOut"] as { hint?: string } | undefined)?.hint ?? "";
@@ -212,7 +212,7 @@ function setStatus(task: TaskModel, status: Task["status"]): void {
   task.reason = (status.message?.metadata?.["reason"] as string | undefined) ?? "";
   task.questions = [];
   if (task.state !== TaskState.TASK_STATE_WORKING) task.narration = "";
-  // Not all servers say which piece of an artifact was the last one.
+  // Not all servers mark the last piece of an artifact.
   if (TERMINAL.has(task.state)) for (const each of task.artifacts) each.complete = !each.failed;
   if (!WAITING.has(task.state)) return;
   task.questions.push(...questionsOf(status.message?.parts ?? []));
@@ -224,7 +224,7 @@ function setStatus(task: TaskModel, status: Task["status"]): void {
     });
 }
 
-/** Keeps what the agent says while it works. It comes when the calls beside it are known, and was said before them. */
+/** Adds a text of the agent while it works. It arrives with the calls beside it, but was written before them. */
 function sayInterim(run: Run, status: Task["status"]): void {
   if (status?.state !== TaskState.TASK_STATE_WORKING || !status.message) return;
   const text = textOf(status.message.parts);
@@ -298,7 +298,7 @@ function tell(task: TaskModel, run: Run, told: Told): void {
   }
 }
 
-/** Hands an event to the run of the sub-agent that its path leads to. */
+/** Passes an event to the run of the sub-agent in its path. */
 function subAgent(task: TaskModel, run: Run, told: Told): void {
   const path = (told["path"] as string[] | undefined) ?? [];
   const event = told["event"] as Told | undefined;
@@ -322,7 +322,7 @@ function invokerOf(run: Run, name: string): Call | undefined {
 function innerText(run: Run, event: Told): void {
   if (event["artifact_id"] !== RESPONSE) return;
   const part = event["part"] as { text?: string } | undefined;
-  const key = `x:${event["position"]}`; // another attempt writes it anew
+  const key = `x:${event["position"]}`; // another attempt writes it again
   const known = run.steps.findLast((step) => step.key === key);
   if (known?.kind === "text") known.text = event["index"] === 0 ? (part?.text ?? "") : known.text + (part?.text ?? "");
   else if (part?.text) run.steps.push({ kind: "text", key, text: part.text });
@@ -386,7 +386,7 @@ export function callsOf(run: Run): Call[] {
   return run.steps.flatMap((step) => (step.kind === "call" ? [step.call] : []));
 }
 
-/** Says of calls without an end that they run, where only that is known. */
+/** Marks calls without an end as running, if only that is known. */
 export function noteRunning(run: Run): void {
   for (const call of callsOf(run)) if (!call.outcome) call.state = "running";
 }
@@ -416,7 +416,7 @@ export function endCall(call: Call, told: Record<string, unknown>): void {
   call.endedAt = String(told["at"] ?? call.endedAt);
 }
 
-// Artifacts; the answer is one of them.
+// Artifacts. The answer is one of them.
 
 function artifactUpdate(task: TaskModel, came: Task["artifacts"][number], append: boolean, last: boolean): void {
   const failed = came.metadata?.["status"] === "failed";
@@ -440,7 +440,7 @@ function artifactUpdate(task: TaskModel, came: Task["artifacts"][number], append
   else task.artifacts.push(artifact);
 }
 
-/** Puts pieces of text together as one part, as A2A appends them. */
+/** Joins pieces of text into one part, as A2A appends them. */
 function joined(parts: Part[], more: Part[]): Part[] {
   const all = [...parts];
   for (const part of more) {

@@ -1,4 +1,4 @@
-// What waits for the user, over all agents: asked for now and then, and at once when somebody has answered.
+// The questions that wait for the user, over all agents: refreshed regularly, and after each answer.
 
 import { effect, signal } from "@preact/signals";
 import { loginWanted } from "../api/auth";
@@ -30,7 +30,7 @@ const PAUSE = 5_000;
 
 export const inbox = signal<Waiting[] | null>(null);
 export const inboxProblem = signal("");
-/** Whether the browser is to tell of what is new. */
+/** True if the browser shows notifications of new questions. */
 export const notifies = signal(recall("notifies") === "yes");
 effect(() => remember("notifies", notifies.value ? "yes" : ""));
 
@@ -52,7 +52,7 @@ export async function loadInbox(): Promise<void> {
   timer = window.setTimeout(() => void loadInbox(), document.hidden ? PAUSE * 3 : PAUSE);
 }
 
-/** Shows a notification for each question that was not there before. */
+/** Shows a notification for each new question. */
 function tell(questions: Waiting[]): void {
   if (!notifies.value || !inbox.value || typeof Notification === "undefined" || Notification.permission !== "granted") return;
   const known = new Set(inbox.value.map(keyOf));

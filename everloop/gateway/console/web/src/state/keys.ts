@@ -1,11 +1,11 @@
-// Rows that are chosen with the keyboard.
+// Keyboard selection of rows.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
-/** Lets j, k and the arrows choose one of so many rows, and Enter open it; returns the chosen one. */
+/** Handles j, k and the arrows to select one of so many rows, and Enter to open it. Returns the selected one. */
 export function useRowKeys(count: number, open: (row: number) => void): number {
   const [chosen, setChosen] = useState(0);
-  // A key means what is on the screen when it is pressed.
+  // A key applies to the rows on the screen when it is pressed.
   const seen = useRef({ chosen, count, open });
   seen.current = { chosen, count, open };
   useEffect(() => {

@@ -1,4 +1,4 @@
-// A list of the extension that is asked for page by page, and again now and then.
+// A list of the extension, loaded page by page, and refreshed regularly.
 
 import { type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
@@ -7,7 +7,7 @@ import { ApiError, ask } from "../api/root";
 const PAGE = 50;
 const REFRESH = 5_000;
 
-/** What is known of a list. `isMissing`: this gateway has no such address. */
+/** The state of a list. `isMissing`: this gateway has no such address. */
 export class Listing<Item> {
   readonly items: Signal<Item[] | null> = signal(null);
   readonly error: Signal<string> = signal("");
@@ -17,13 +17,13 @@ export class Listing<Item> {
   private timer = 0;
   private isClosed = false;
 
-  /** `url` ends where `&` may follow. */
+  /** `url` ends at a place where `&` may follow. */
   constructor(
     readonly url: string,
     readonly name: string,
   ) {}
 
-  /** Ask for all pages that are shown, and again after a pause. */
+  /** Loads all visible pages, and again after a pause. */
   async load(): Promise<void> {
     clearTimeout(this.timer);
     try {
@@ -55,7 +55,7 @@ export class Listing<Item> {
   }
 }
 
-/** Reads a list page by page until there are so many items, or no more. */
+/** Reads a list page by page until there are so many items, or it ends. */
 export async function readPages<Item>(url: string, name: string, wanted = Infinity): Promise<{ items: Item[]; hasMore: boolean }> {
   const items: Item[] = [];
   let token = "";

@@ -1,4 +1,4 @@
-// What operators ask for. Whether the user is one, the gateway says: by answering.
+// Data of operators. The gateway's answer shows whether the user is one.
 
 import { effect, signal } from "@preact/signals";
 import { login, loginWanted } from "../api/auth";
@@ -9,9 +9,9 @@ const PAUSE = 10_000;
 
 export const system = signal<System | null>(null);
 export const systemProblem = signal("");
-/** Null: not known yet. */
+/** Null until it is known. */
 export const isOperator = signal<boolean | null>(null);
-/** Tasks of all owners that do not get on by themselves. */
+/** Stuck tasks of all owners. */
 export const stuck = signal<OperatorTask[]>([]);
 
 let timer = 0;
@@ -27,7 +27,7 @@ export async function loadSystem(): Promise<void> {
   } catch (error) {
     systemProblem.value = (error as Error).message;
     if (error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429) {
-      isOperator.value = false; // no operator, or a gateway without this address
+      isOperator.value = false; // not an operator, or a gateway without this address
       return;
     }
   }
@@ -39,14 +39,14 @@ effect(() => {
   if (!loginWanted.value) void loadSystem();
 });
 
-/** Does what helps a task, and returns what was done in words. */
+/** Applies a remedy to a task, and returns the result in words. */
 export async function help(task: string, action: OperatorAction, body: object): Promise<string> {
   const { done } = await ask<{ done: string }>("POST", `${at`/operator/tasks/${task}`}/${action}`, body);
   void loadSystem();
-  return done.replaceAll("`", ""); // names of signals and tools stand in them, as in Markdown
+  return done.replaceAll("`", ""); // names of signals and tools are quoted in it, as in Markdown
 }
 
-/** Returns where Temporal's UI shows the run of a task; empty: nobody knows. */
+/** Returns the address of a task's run in Temporal's UI, empty if unknown. */
 export function temporalLink(task: string): string {
   const ui = system.value?.temporalUi;
   if (!ui || !/^https?:/i.test(ui)) return "";

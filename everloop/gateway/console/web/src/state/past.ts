@@ -1,4 +1,4 @@
-// What a sub-agent did, of the events of its task: what a page that came later has not seen happen.
+// The steps of a sub-agent from the events of its task, for a page that was opened later.
 
 import { TaskState } from "../api/a2a";
 import { ask, at } from "../api/root";
@@ -6,7 +6,7 @@ import type { Json } from "../api/types";
 import { type TaskEvent, TaskEvents } from "./events";
 import { addCall, callsOf, endCall, findCall, newCall, newRun, noteRunning, type Run, type TaskModel, TERMINAL } from "./fold";
 
-/** Returns what the sub-agent did that a call of a task has asked; null: the call asked none. */
+/** Returns the run of the sub-agent that a call of a task has started, or null if there is none. */
 export async function runOfCall(task: string, call: string): Promise<Run | null> {
   const begun = (await eventsOf(task)).find((event) => event.type === "subAgent" && event.data["callId"] === call);
   if (!begun) return null;
@@ -16,7 +16,7 @@ export async function runOfCall(task: string, call: string): Promise<Run | null>
 
 type Child = { task: { id: string; status: { state: keyof typeof TaskState } } };
 
-/** Finds out what sub-agents that work now have done before this page came, and which calls have asked them. */
+/** Loads the earlier steps of running sub-agents, and the calls that have started them. */
 export async function findSubAgents(task: TaskModel): Promise<void> {
   const open = callsOf(task.run).filter((call) => !call.outcome && !call.inner?.agent);
   if (!open.length) return;
@@ -28,7 +28,7 @@ export async function findSubAgents(task: TaskModel): Promise<void> {
     if (!data) continue;
     const child = said(data["taskId"]);
     const inner = runOf(said(data["agentId"]), child, await eventsOf(child));
-    // What has come meanwhile stands in a card of its own.
+    // Steps that have arrived meanwhile are in a card of their own.
     const name = child.split("/").at(-1);
     task.run.steps = task.run.steps.filter((step) => step.key !== name);
     call.inner = inner;
@@ -43,7 +43,7 @@ async function eventsOf(task: string): Promise<TaskEvent[]> {
   return events.events.value;
 }
 
-/** Makes of events what a stream would have told. */
+/** Converts events to the updates of a stream. */
 export function runOf(agent: string, task: string, events: readonly TaskEvent[]): Run {
   const run = newRun(agent, task);
   for (const { id, at, type, iteration, data } of events) {

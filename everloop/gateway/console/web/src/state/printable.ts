@@ -1,4 +1,4 @@
-// A text as what it is, signs included that nobody sees or that reorder others: `printable` of
+// Makes invisible and reordering characters of a text visible: `printable` of
 // `everloop/runtime/printable.py` in TypeScript.
 
 /** Symbols that U+FE0F draws as emoji. */
@@ -9,7 +9,7 @@ const UNSEEN = new RegExp(
 );
 const SHORT: Record<string, string> = { " ": " ", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r" };
 
-/** Escapes, as in JSON, what cannot be seen or reorders what stands beside it. `lines`: line breaks stay. */
+/** Escapes invisible and reordering characters, as in JSON. `lines`: line breaks stay. */
 export function printable(text: string, lines = false): string {
   return text.replace(UNSEEN, (sign) => (lines && sign === "\n" ? sign : (SHORT[sign] ?? escaped(sign))));
 }

@@ -1,4 +1,4 @@
-// Where the user is: the path below /console, and its query. Filters stand there, so that a link shows the same.
+// The location: the path below /console, and its query. Filters are in the query, so that a link shows the same.
 
 import { computed, signal } from "@preact/signals";
 import { ROOT } from "../api/root";
@@ -13,7 +13,7 @@ export const path = computed(() => {
   return below.split("/").filter(Boolean).map(decoded);
 });
 
-/** Returns what stands in an address; what is not written as addresses are stands for itself. */
+/** Decodes a part of an address. Invalid encodings are returned unchanged. */
 function decoded(part: string): string {
   try {
     return decodeURIComponent(part);
@@ -22,12 +22,12 @@ function decoded(part: string): string {
   }
 }
 
-/** What the page is about, such as the beginning of a task; the title of the tab has it. */
+/** The subject of the page, such as the beginning of a task, for the title of the tab. */
 export const subject = signal("");
 
 export const query = computed(() => new URL(here.value, location.origin).searchParams);
 
-/** Returns the address of a page; parts may hold anything. */
+/** Returns the address of a page. Parts may contain any characters. */
 export function href(parts: string[], params: Record<string, string> = {}): string {
   const words = parts.map(encodeURIComponent).join("/");
   const chosen = Object.entries(params).filter(([, value]) => value);

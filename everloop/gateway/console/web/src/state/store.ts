@@ -1,4 +1,4 @@
-// What pages share: agents, tasks that are followed, what waits for an answer, and how the user likes it.
+// State that pages share: agents, followed tasks, open questions, and preferences.
 
 import { effect, signal } from "@preact/signals";
 import { login, loginWanted } from "../api/auth";
@@ -9,7 +9,7 @@ import type { Agent } from "../api/types";
 import { emptyTask, say, type TaskModel } from "./fold";
 import { follow, type Followed } from "./stream";
 
-/** Milliseconds until a server that does not say its agents is asked again. */
+/** Milliseconds until a failed request for the list of agents is repeated. */
 const RETRY = 5_000;
 
 export const agents = signal<Agent[] | null>(null);
@@ -28,7 +28,7 @@ export async function loadAgents(): Promise<void> {
   }
 }
 
-/** The agent that is talked to unless another one is chosen. */
+/** The default agent of new messages. */
 export const lastAgent = signal(recall("agent"));
 effect(() => remember("agent", lastAgent.value));
 
@@ -36,15 +36,15 @@ export function agentName(id: string): string {
   return agents.value?.find((agent) => agent.id === id)?.name || id;
 }
 
-// Tasks that somebody looks at, or has looked at lately.
+// Tasks that are shown, or were shown lately.
 
-/** Tasks that are kept: more than a chat shows at once. */
+/** Limit of the stored tasks: more than a chat shows at once. */
 const MOST = 40;
-/** Streams that are open at once. Browsers have six connections to a host of HTTP/1.1, for all tabs together. */
+/** Limit of open streams. Browsers have six connections to a host of HTTP/1.1, for all tabs together. */
 const MOST_OPEN = 2;
 const followed = new Map<string, Followed>();
 
-/** Follows a task; of several pages that show it, all see the same. One that had ended may have been reset: it is asked for again. */
+/** Follows a task. Pages that show it share the result. An ended task is loaded again, since it may have been reset. */
 export function followTask(agent: string, id: string): Followed {
   const known = followed.get(id);
   if (known?.connection.peek() === "ended") return keep(follow(agent, known.task));
@@ -56,7 +56,7 @@ export function followTask(agent: string, id: string): Followed {
   return keep(follow(agent, emptyTask(id)));
 }
 
-/** Sends a message, as a task of its own or to one that is followed. */
+/** Sends a message, as a new task or to one that is followed. */
 export function send(agent: string, parts: Part[], where: { contextId?: string; task?: Followed; metadata?: Message["metadata"] }): Followed {
   const task: TaskModel = where.task?.task ?? emptyTask();
   const message = userMessage(parts, { contextId: where.contextId ?? task.contextId, taskId: task.id, metadata: where.metadata });
@@ -72,7 +72,7 @@ function keep(one: Followed): Followed {
     const isEnded = one.connection.value === "ended";
     const { id } = one.task;
     if (!id) return;
-    if (followed.get(id) !== one && isEnded) return; // another one has taken its place
+    if (followed.get(id) !== one && isEnded) return; // another task has taken its place
     followed.set(id, one);
     const open = [...followed.values()].filter((each) => each.connection.peek() === "open");
     const old = [...open.slice(0, -MOST_OPEN), ...[...followed.values()].slice(0, -MOST)];
@@ -91,13 +91,13 @@ effect(() => {
   if (!loginWanted.value) void loadAgents();
 });
 
-/** Says what a failed call means to people. */
+/** Returns the text of a failed call for people. */
 export function words(error: unknown): string {
   if (error instanceof ApiError && error.status === 403) return `You may not do that: ${error.message}`;
   return (error as Error).message || String(error);
 }
 
-// How the user likes it.
+// Preferences.
 
 export type Theme = "" | "light" | "dark";
 export const theme = signal<Theme>(recall("theme") as Theme);
@@ -107,13 +107,13 @@ effect(() => {
   else delete document.documentElement.dataset["theme"];
 });
 
-// Short messages that pass.
+// Short messages that disappear.
 
 export type Toast = { id: number; text: string; tone: "info" | "error" };
 export const toasts = signal<Toast[]>([]);
 let count = 0;
 
-/** Shows a message for some seconds; it goes at once when what is returned is called. */
+/** Shows a message for some seconds. The returned function removes it at once. */
 export function toast(text: string, tone: Toast["tone"] = "info", seconds = tone === "error" ? 8 : 4): () => void {
   const one = { id: ++count, text, tone };
   toasts.value = [...toasts.value, one];
@@ -122,7 +122,7 @@ export function toast(text: string, tone: Toast["tone"] = "info", seconds = tone
   return end;
 }
 
-/** Copies a text, and returns whether the browser lets it: to pages of plain HTTP it does on localhost only. */
+/** Copies a text, and returns true if the browser allows it: on pages of plain HTTP only for localhost. */
 export async function copy(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
@@ -145,6 +145,6 @@ export function remember(name: string, value: string): void {
   try {
     localStorage.setItem(`everloop.${name}`, value);
   } catch {
-    // storage is blocked: it lasts as long as the page
+    // storage is blocked: it is kept as long as the page
   }
 }

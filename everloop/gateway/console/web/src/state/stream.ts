@@ -1,4 +1,4 @@
-// Follows one task, however often the connection is lost: by subscription, from the last event on.
+// Follows one task across lost connections: it subscribes again from the last event.
 
 import { signal, type Signal } from "@preact/signals";
 import { agentClient, EVENTS, type Message, noteIds, type StreamResponse } from "../api/a2a";
@@ -9,7 +9,7 @@ import { findSubAgents } from "./past";
 
 export type Connection = "connecting" | "open" | "lost" | "ended";
 
-/** A task that somebody looks at. `version` changes with each change of `task`. */
+/** A task that is shown. `version` changes with each change of `task`. */
 export type Followed = {
   agent: string;
   task: TaskModel;
@@ -22,10 +22,10 @@ export type Followed = {
 const ACTIVATED: Record<string, string> = { "A2A-Extensions": EVENTS };
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 15_000;
-/** Changes reach the screen once a frame, however many tokens come. */
+/** Updates the screen once a frame, however many tokens arrive. */
 const onFrame = (work: () => void) => (document.hidden ? setTimeout(work, 100) : requestAnimationFrame(work));
 
-/** Follows a task from its beginning, or sends the message that begins (or continues) it and follows what comes of it. */
+/** Follows a task from its beginning, or sends the message that starts or continues it, and follows the result. */
 export function follow(agent: string, task: TaskModel, message?: Message): Followed {
   const abort = new AbortController();
   const followed: Followed = {
@@ -57,14 +57,14 @@ async function run(followed: Followed, abort: AbortController, message?: Message
     });
   };
   while (!abort.signal.aborted) {
-    // A signal of this connection alone: the ids of its events are noted by it.
+    // A signal of this connection alone, which identifies the ids of its events.
     const connection = new AbortController();
     const stop = () => connection.abort();
     abort.signal.addEventListener("abort", stop);
     try {
       let id = "";
       if (followed.connection.value === "lost") {
-        // A stream says nothing until something happens. That its gateway answers is seen by another question.
+        // A stream is silent until an event. Another request shows whether its gateway answers.
         await ask("GET", here(await cardOf(followed.agent)), undefined, connection.signal);
         followed.connection.value = "open";
         followed.error.value = "";
@@ -85,10 +85,10 @@ async function run(followed: Followed, abort: AbortController, message?: Message
         return end(followed);
       }
       if (!followed.task.id) throw new ApiError(0, "The stream ended before the task began.");
-      // A turn has ended and the task waits, or the gateway stops: subscribe, without alarm.
+      // A turn has ended and the task waits, or the gateway stops: subscribe without an error message.
       pause = FIRST_PAUSE;
       if (WAITING.has(followed.task.state)) {
-        if (isBehind(followed.task)) lastId = ""; // what became of it is read
+        if (isBehind(followed.task)) lastId = ""; // its result is read
         await sleep(pause);
         continue;
       }
@@ -99,7 +99,7 @@ async function run(followed: Followed, abort: AbortController, message?: Message
       const status = isUnsupported(problem) ? 0 : (problem.status ?? 0);
       if (status >= 400 && status < 500 && status !== 408 && status !== 429) return end(followed);
       if (TERMINAL.has(followed.task.state)) return end(followed);
-      if (isUnsupported(problem)) lastId = ""; // it has ended since: what became of it is read
+      if (isUnsupported(problem)) lastId = ""; // it has ended since: its result is read
       pause = Math.max(pause, (problem.retryAfter ?? 0) * 1000);
     } finally {
       abort.signal.removeEventListener("abort", stop);
@@ -120,17 +120,17 @@ function end(followed: Followed): void {
   followed.version.value++;
 }
 
-/** Whether the task can no longer be subscribed to, because it has ended. */
+/** True if the task can no longer be subscribed to, because it has ended. */
 function isUnsupported(error: Error): boolean {
   return /UnsupportedOperation/i.test(error.name) || /publishes nothing more/.test(error.message);
 }
 
-/** Whether calls may have ended that this page saw no end of: a stream that a message opens begins at that message. */
+/** True if calls may have ended unseen: a stream that a message opens starts at that message. */
 function isBehind({ run, questions }: TaskModel): boolean {
   return callsOf(run).filter((call) => !call.outcome).length > questions.length;
 }
 
-/** Reads what has become of a task, with the steps that the events extension tells. */
+/** Reads the current state of a task, with the steps of the events extension. */
 async function read(followed: Followed, options: { signal: AbortSignal; serviceParameters: Record<string, string> }): Promise<void> {
   const client = await agentClient(followed.agent);
   const value = await client.getTask({ tenant: "", id: followed.task.id, historyLength: undefined }, options);
@@ -149,7 +149,7 @@ async function open(
   if (message)
     return client.sendMessageStream({ tenant: "", message, configuration: undefined, metadata: undefined }, options);
   if (!lastId) {
-    // One that has ended cannot be subscribed to.
+    // A task that has ended cannot be subscribed to.
     await read(followed, options);
     if (!TERMINAL.has(followed.task.state)) findSubAgents(followed.task).then(() => followed.version.value++, () => undefined); // a server without the extension
   }

@@ -1,7 +1,7 @@
-// Files: downloaded with the user's login, and shown as what they are.
+// Files: downloaded with the user's login, and displayed by their type.
 //
-// Nothing that is shown can run: text is text, images are images, and HTML stands in a frame of another origin
-// that knows no scripts.
+// No content can run: text is shown as text, images as images, and HTML in a frame of another origin
+// without scripts.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Part } from "../../api/a2a";
@@ -13,14 +13,14 @@ import { Markdown } from "./markdown";
 import { Rows } from "./rows";
 import { Json, LongText } from "./text";
 
-/** The type of what is only read, or saved. */
+/** The type of content that is only read or saved. */
 const DOWNLOAD = "application/octet-stream";
-/** Bytes of a text that are shown. */
+/** Limit of the bytes of a displayed text. */
 const MOST = 5_000_000;
 
 type Kind = "image" | "pdf" | "markdown" | "json" | "rows" | "html" | "text";
 
-/** Returns how a file is shown; null: it is only downloaded. */
+/** Returns how a file is displayed, or null if it can only be downloaded. */
 export function kindOf(mediaType: string): Kind | null {
   const type = typeOf(mediaType);
   if (/^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/.test(type)) return "image";
@@ -32,7 +32,7 @@ export function kindOf(mediaType: string): Kind | null {
   return /^text\/|^application\/(xml|yaml|toml|x-sh|javascript|sql)$/.test(type) ? "text" : null;
 }
 
-/** Returns a type without its parameters, and without signs that browsers take for none and then guess. */
+/** Returns a type without parameters, and without characters that would make browsers guess the type. */
 function typeOf(mediaType: string): string {
   return mediaType.split(";")[0]!.trim().toLowerCase();
 }
@@ -145,7 +145,7 @@ function Text({ text, kind, name }: { text: string; kind: Kind; name: string }) 
   );
 }
 
-/** Shows a page in a frame that has an origin of its own, runs nothing and reaches nobody. */
+/** Shows a page in a frame with an origin of its own, without scripts and network access. */
 function Frame({ html, name }: { html: string; name: string }) {
   const frame = useRef<HTMLIFrameElement>(null);
   return (
@@ -179,14 +179,14 @@ function hostOf(url: string): string {
 
 /**
  * Fetches content with the login of the user, of large files no more than `most` bytes. It has an address of this page's
- * origin: `type` is what we show it as, never what somebody says that it is.
+ * origin, so `type` is the type that we chose for display, never the one that was declared.
  */
 async function blobOf(part: Part, type: string, format = "", most = 0): Promise<Blob> {
   if (part.content?.$case === "raw") return new Blob([part.content.value as unknown as BlobPart], { type });
   if (part.content?.$case === "text") return new Blob([part.content.value], { type });
   const path = here(String(part.content?.value));
   const url = format ? `${path}${path.includes("?") ? "&" : "?"}format=${format}` : path;
-  // With a condition the gateway itself answers, where it would name another host otherwise.
+  // With a condition the gateway itself answers. Otherwise it may redirect to another host.
   const headers: Record<string, string> = { "If-Match": "*" };
   if (most) headers["Range"] = `bytes=0-${most - 1}`;
   const response = await authorized(url, { headers });
@@ -199,7 +199,7 @@ export function saveJson(value: object, name: string): void {
   save(new Blob([JSON.stringify(value, null, 2)], { type: "application/json" }), name);
 }
 
-/** Lets the browser keep a file. */
+/** Downloads a file. */
 function save(blob: Blob, name: string): void {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);

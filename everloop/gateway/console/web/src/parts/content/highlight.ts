@@ -1,4 +1,4 @@
-// Colours of code, loaded when there is any.
+// Syntax highlighting, loaded when there is code.
 
 import hljs from "highlight.js/lib/core";
 import bash from "highlight.js/lib/languages/bash";
@@ -16,11 +16,11 @@ import yaml from "highlight.js/lib/languages/yaml";
 const LANGUAGES = { bash, css, diff, javascript, json, python, sql, typescript, xml, yaml };
 for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
 
-/** Characters of code that is coloured, and of a word in it: patterns are tried at each place, and read on to the end. */
+/** Limits of the characters of highlighted code, and of a word in it: patterns are tried at each position. */
 const LONGEST = 20_000;
 const LONG_WORD = /\S{200}/;
 
-/** Colours an element's text by nodes, without any HTML. */
+/** Highlights an element's text by nodes, without any HTML. */
 export function highlight(element: HTMLElement, language = ""): void {
   const text = element.textContent ?? "";
   if (element.dataset["coloured"] || text.length > LONGEST || LONG_WORD.test(text)) return;

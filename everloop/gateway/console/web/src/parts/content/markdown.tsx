@@ -1,6 +1,6 @@
-// Markdown of models, as safe HTML. What is written already is neither parsed nor drawn again while more streams.
+// Markdown of models, as safe HTML. While text streams, complete blocks are neither parsed nor drawn again.
 //
-// Long texts are parsed a slice at a time, and made into HTML where they come into sight.
+// Long texts are parsed a slice at a time, and converted to HTML when they come into view.
 
 import DOMPurify from "dompurify";
 import { marked, type Token, Tokenizer, type Tokens } from "marked";
@@ -8,18 +8,18 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { copy as copyText } from "../../state/store";
 import { heightOf, LongText } from "./text";
 
-/** Elements that run from right to left if their words do. */
+/** Elements whose direction follows their text. */
 const WRITTEN = new Set(["P", "H1", "H2", "H3", "H4", "H5", "H6", "UL", "OL", "BLOCKQUOTE", "TABLE"]);
 
 /** Characters that are parsed without a pause. */
 const SLICE = 200_000;
-/** Blocks that are whole are put together until they have so many characters. */
+/** Complete blocks are joined up to so many characters. */
 const CHUNK = 8_000;
-/** A block of more characters is shown as text. */
+/** A longer block is shown as text. */
 const LONGEST = 64_000;
-/** What is nested deeper is shown as text: each level reads again all that is within. */
+/** Deeper nesting is shown as text: each level reads all of its content again. */
 export const DEEPEST = 16;
-/** Milliseconds for which a slice is parsed; what takes longer is shown as text. */
+/** Time limit of a slice in milliseconds. A slice that takes longer is shown as text. */
 export const LONGEST_PARSE = 2_000;
 
 const ALLOWED = {
@@ -27,7 +27,7 @@ const ALLOWED = {
   FORBID_TAGS: ["style", "form", "input", "button", "textarea", "select", "iframe", "object", "embed", "img", "video", "audio"],
   FORBID_ATTR: ["style", "class", "id", "name"],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|#)/i,
-  // All values of attributes have to be such an address, but for these.
+  // All attribute values have to be such an address, except for these.
   ADD_URI_SAFE_ATTR: ["align", "start", "data-language"],
   RETURN_TRUSTED_TYPE: true,
 };
@@ -35,16 +35,16 @@ const ALLOWED = {
 marked.use({
   gfm: true,
   async: false,
-  // HTML of a model is text, and a list of what is to do has no fields.
+  // HTML of a model is shown as text, and a to-do list has no input fields.
   renderer: { html: ({ text }) => escaped(text), checkbox: ({ checked }) => (checked ? "☑ " : "☐ ") },
 });
 
-/** Reads no nesting without end, which takes more time, and more stack, than there is. */
+/** Limits the nesting, which would take too much time and stack. */
 class BoundedTokenizer extends Tokenizer {
   private depth = 0;
   private readonly until = performance.now() + LONGEST_PARSE;
 
-  // These two are the first ones that are tried at each place.
+  // These two are tried first at each position.
   override space(text: string) {
     return this.inTime() && super.space(text);
   }
@@ -86,7 +86,7 @@ class BoundedTokenizer extends Tokenizer {
   }
 }
 
-/** Parses a text; null: it takes too long. */
+/** Parses a text. Null: it takes too long. */
 function parsed(text: string): Token[] | null {
   try {
     return marked.lexer(text, { ...marked.defaults, tokenizer: new BoundedTokenizer() });
@@ -95,7 +95,7 @@ function parsed(text: string): Token[] | null {
   }
 }
 
-/** Returns safe HTML, which a browser with Trusted Types takes as such. */
+/** Returns safe HTML, which a browser accepts under Trusted Types. */
 export function htmlOf(tokens: Token[]): string {
   return DOMPurify.sanitize(marked.parser(tokens), ALLOWED) as unknown as string;
 }
@@ -104,7 +104,7 @@ function escaped(text: string): string {
   return text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 }
 
-// The language of code is all that is kept of classes: its colours need it.
+// The language of code is the only class that is kept, for its highlighting.
 DOMPurify.addHook("beforeSanitizeAttributes", (node) => {
   const language = node.tagName === "CODE" && /^language-([\w+#-]{1,30})$/.exec(node.getAttribute("class") ?? "")?.[1];
   if (language) node.setAttribute("data-language", language);
@@ -119,19 +119,19 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
 /** A piece of a text: the tokens of one or more blocks, in the order of the text. */
 export type Block = { raw: string; tokens: Token[] };
 
-/** What is known of a text: chunks of whole blocks, and the blocks behind them, of which the last may grow. */
+/** The parsed part of a text: chunks of complete blocks, and the blocks behind them, the last of which may grow. */
 export class Blocks {
   chunks: Block[] = [];
   tail: Block[] = [];
-  /** Characters that the chunks have. */
+  /** Characters in the chunks. */
   private length = 0;
   private text = "";
-  /** Whether there is text behind the tail that is not parsed. */
+  /** True if there is unparsed text behind the tail. */
   private isCut = false;
-  /** Whether what is behind the blocks takes too long to parse: it is the last block, as it is. */
+  /** True if the text behind the blocks takes too long to parse. It is shown as one last block of text. */
   private isPlain = false;
 
-  /** Takes the text as it is now, whose beginning is known as a rule. Returns whether there is more to parse. */
+  /** Updates the text, which usually only grows at its end. Returns true if there is more to parse. */
   update(text: string): boolean {
     if (!text.startsWith(this.text)) {
       this.chunks = [];
@@ -144,7 +144,7 @@ export class Blocks {
     let size = SLICE;
     let end = Math.min(at + size, text.length);
     let tokens = this.parse(text.slice(at, end));
-    // The last block of a slice may not be whole; one that is longer than the slice needs a longer one.
+    // The last block of a slice may be incomplete. If the slice has only one block, a longer slice is needed.
     while (end < text.length && tokens.length < 2 && !this.isPlain) {
       size *= 2;
       end = Math.min(at + size, text.length);
@@ -169,14 +169,14 @@ export class Blocks {
     return tokens ?? [];
   }
 
-  /** Returns where the block begins that may grow: blank lines behind it may turn out to be within it. */
+  /** Returns the start of the block that may grow: blank lines behind it may turn out to belong to it. */
   private lastBlock(): number {
     let n = this.tail.length - 1;
     while (n > 0 && this.tail[n]!.tokens[0]?.type === "space") n--;
     return Math.max(0, n);
   }
 
-  /** Puts whole blocks together, but for the last ones. */
+  /** Joins complete blocks, except for the last ones. */
   private gather(): void {
     let size = 0;
     let first = 0;
@@ -194,7 +194,7 @@ export class Blocks {
   }
 }
 
-/** Shows Markdown. Images are not fetched: whoever makes a model write one would learn who reads it. */
+/** Shows Markdown. Images are not fetched: a request would reveal the reader to the author of the address. */
 export function Markdown({ text, done = true }: { text: string; done?: boolean }) {
   const known = useRef(new Blocks());
   const shown = useRef("");
@@ -202,7 +202,7 @@ export function Markdown({ text, done = true }: { text: string; done?: boolean }
   const cost = useRef(0);
   const last = useRef(0);
   const [, redraw] = useState(0);
-  // A text that takes long to parse is parsed seldom while it grows.
+  // A text that takes long to parse is parsed less often while it grows.
   const isDue = done || more.current || performance.now() - last.current > cost.current * 8;
   if ((text !== shown.current || more.current) && isDue) {
     last.current = performance.now();
@@ -229,7 +229,7 @@ export function Markdown({ text, done = true }: { text: string; done?: boolean }
   );
 }
 
-/** As the lexer reads it: with one sign at the end of lines. */
+/** Normalizes line breaks as the lexer does. */
 function unified(text: string): string {
   return text.includes("\r") ? text.replace(/\r\n|\r/g, "\n") : text;
 }
@@ -276,7 +276,7 @@ function whenNear(element: Element, then: () => void): () => void {
   return () => observer?.unobserve(element);
 }
 
-/** Colours code, and lets it be copied, once it is whole. */
+/** Highlights a complete code block, and adds a copy button. */
 async function decorate(element: HTMLElement): Promise<void> {
   const codes = element.querySelectorAll<HTMLElement>("pre > code");
   if (!codes.length) return;
@@ -284,7 +284,7 @@ async function decorate(element: HTMLElement): Promise<void> {
   for (const code of codes) {
     highlight(code, code.dataset["language"]);
     const pre = code.parentElement!;
-    pre.tabIndex = 0; // what scrolls can be reached by keys
+    pre.tabIndex = 0; // scrollable elements need keyboard focus
     if (pre.querySelector("button")) continue;
     const copy = document.createElement("button");
     copy.type = "button";

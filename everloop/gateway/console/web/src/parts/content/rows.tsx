@@ -1,4 +1,4 @@
-// A dataset page by page: JSON lines, of which no more is fetched than is looked at.
+// A dataset page by page: JSON lines, fetched only as far as they are shown.
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { authorized, refusal } from "../../api/root";
@@ -23,7 +23,7 @@ export class RowReader {
 
   constructor(private readonly fetchBlock: (from: number, to: number) => Promise<{ bytes: Uint8Array; isLast: boolean }>) {}
 
-  /** Reads on until there are so many rows, or no more. */
+  /** Reads on until there are so many rows, or the file ends. */
   async until(count: number): Promise<void> {
     while (this.rows.length < count && !this.isAtEnd) {
       const { bytes, isLast } = await this.fetchBlock(this.offset, this.offset + BLOCK);
@@ -36,9 +36,9 @@ export class RowReader {
   }
 }
 
-/** Fetches bytes of a file; a server that sends no parts of one sends it whole. */
+/** Fetches bytes of a file. A server without range requests sends the whole file. */
 async function block(url: string, from: number, to: number): Promise<{ bytes: Uint8Array; isLast: boolean }> {
-  // With a condition the gateway itself answers, where it would name another host otherwise.
+  // With a condition the gateway itself answers. Otherwise it may redirect to another host.
   const headers = { Range: `bytes=${from}-${to - 1}`, "If-Match": "*", Accept: "application/x-ndjson" };
   const response = await authorized(url, { headers });
   if (response.status === 416) return { bytes: new Uint8Array(), isLast: true };
@@ -71,7 +71,7 @@ export function Rows({ url, count }: { url: string; count?: number | undefined }
   );
 }
 
-/** Rows that are here already. */
+/** Rows that are loaded. */
 export function KnownRows({ rows }: { rows: Row[] }) {
   const [page, setPage] = useState(0);
   return <RowPage rows={rows} total={rows.length} page={page} go={setPage} />;

@@ -1,4 +1,4 @@
-// Text of any length, and JSON as a tree: what is not in sight is not laid out.
+// Text of any length, and JSON as a tree. The browser lays out only visible parts.
 
 import { useMemo, useState } from "preact/hooks";
 import type { Json as JsonValue } from "../../api/types";
@@ -8,7 +8,7 @@ const PIECE = 16_000;
 const LINE = 19;
 const COLUMNS = 100;
 
-/** Cuts a text at ends of lines, so that pieces below each other look like the whole. */
+/** Cuts a text at ends of lines, so that the pieces look like the whole. */
 export function pieces(text: string, size = PIECE): string[] {
   const found: string[] = [];
   for (let at = 0; at < text.length; ) {
@@ -16,7 +16,7 @@ export function pieces(text: string, size = PIECE): string[] {
     if (end < text.length) {
       const line = text.lastIndexOf("\n", end);
       if (line > at) end = line + 1;
-      else if (/[\ud800-\udbff]/.test(text[end - 1]!)) end++; // no character is cut in two
+      else if (/[\ud800-\udbff]/.test(text[end - 1]!)) end++; // keep surrogate pairs together
     }
     found.push(text.slice(at, end));
     at = end;
@@ -39,7 +39,7 @@ export function LongText({ text, label }: { text: string; label?: string }) {
   );
 }
 
-/** Guesses how high a text is, in pixels. */
+/** Estimates the height of a text, in pixels. */
 export function heightOf(text: string): number {
   let lines = 0;
   for (let at = -1, next = 0; next !== -1; at = next) {
@@ -52,8 +52,8 @@ export function heightOf(text: string): number {
 const BLANK_LINES = /\n[ \t]*(\n[ \t]*)+/g;
 
 /**
- * Shows what somebody decides by: all of it, also what cannot be seen, and each text of JSON set apart from what stands
- * beside it, which words from right to left would move.
+ * Shows the basis of a decision: all of it, including invisible characters, with each text of JSON isolated from
+ * the text beside it, which words from right to left would reorder.
  */
 export function Exact({ text, class: name = "exact" }: { text: string; class?: string }) {
   const pieces = printable(text.replace(BLANK_LINES, "\n\n"), true).split(/("(?:[^"\\\n]|\\.)*")/);
@@ -68,7 +68,7 @@ const SMALL = 3_000;
 /** Members of an object or array that are shown at once. */
 const MOST = 100;
 
-/** Shows what a program wrote: small JSON as text (unless `isTree`), large JSON as a tree, anything else as it is. */
+/** Shows the output of a program: small JSON as text (unless `isTree`), large JSON as a tree, other text unchanged. */
 export function Json({ text, isTree = false }: { text: string; isTree?: boolean }) {
   const value = useMemo(() => parsed(text), [text]);
   if (value === undefined) return <LongText text={text} />;
@@ -81,7 +81,7 @@ function parsed(text: string): JsonValue | undefined {
   try {
     return JSON.parse(text) as JsonValue;
   } catch {
-    return undefined; // no JSON: shown as it is
+    return undefined; // not JSON: shown as text
   }
 }
 
