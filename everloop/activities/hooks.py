@@ -41,7 +41,7 @@ def find_agent(agents: AgentRegistry, agent_id: str, version: str = "") -> Agent
     try:
         return agents.find(agent_id, version)
     except UnknownAgentError as error:
-        _log.warning("a task waits for a worker that has its agent", agent=agent_id)
+        _log.warning("a task waits for a worker with its agent", agent=agent_id)
         raise ApplicationError(str(error), type=failures.AGENT_UNKNOWN) from error
 
 
@@ -54,7 +54,7 @@ def agent_of(agents: AgentRegistry, task: TaskRef) -> Agent:
     agent = find_agent(agents, task.agent_id, task.agent_version)
     if task.agent_version and agent.spec.version != task.agent_version:
         _log.warning(
-            "another version of the agent goes on", wanted=task.agent_version, has=agent.spec.version
+            "another version of the agent continues", wanted=task.agent_version, has=agent.spec.version
         )
     return agent
 
@@ -113,9 +113,9 @@ class Hooks:
                 return f"its settings are of type {type(after.settings).__name__}, not ModelSettings"
             for name in ("messages", "tools"):
                 if not isinstance(getattr(after, name), list | tuple):
-                    return f"its {name} are no list"
+                    return f"its {name} are not a list"
             if not isinstance(after.model, str):  # pyright: ignore[reportUnnecessaryIsInstance] -- as above
-                return "its model is no text"
+                return "its model is not a text"
             others = [tool for tool in after.tools if tool not in before.tools]
             names = ", ".join(sorted(str(getattr(tool, "name", tool)) for tool in others))
             return f"it added or changed the tools {names}; a hook may only take some away" if names else ""

@@ -240,7 +240,7 @@ class CallLease:
     async def _pause(self) -> None:
         """Pause until the next look at the call, which another attempt holds."""
         if not self.has_waited:
-            _log.info("another attempt at this call is at work; waiting for it")
+            _log.info("another attempt holds this call; waiting for it")
         self.has_waited = True
         if not self._is_repeatable:
             self._asked_at = _BEGUN

@@ -64,7 +64,7 @@ class ScheduledTasks(SchedulePort):
                 ) from None
             except (ArtifactMissingError, BlobError):
                 raise ApplicationError(
-                    "a file of the schedule's message is lost; give the schedule its message anew",
+                    "a file of the schedule's message is lost; set the message of the schedule again",
                     type=ATTACHMENT_LOST,
                     non_retryable=True,
                 ) from None

@@ -50,7 +50,7 @@ def add(
     from everloop.gateway.context import problem_of_owner
 
     if problem := problem_of_owner(owner):
-        raise misused(f"nobody can be called {owner!r}: {problem}; give another OWNER")
+        raise misused(f"no owner can be called {owner!r}: {problem}; give another OWNER")
     expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days) if days else None
     with reported(ApiKeyFileError):
         key, line = new_key(owner, _scopes(scopes), expires)

@@ -62,7 +62,7 @@ def check_owner(value: str) -> str:
     from everloop.gateway.context import ANONYMOUS, problem_of_owner
 
     if value != ANONYMOUS and (problem := problem_of_owner(value)):
-        raise typer.BadParameter(f"nobody can be called {value!r}: {problem}")
+        raise typer.BadParameter(f"no owner can be called {value!r}: {problem}")
     return value
 
 

@@ -270,7 +270,7 @@ def _lost(error: httpx.RequestError | ssl.SSLError, url: str) -> ClientError:
     if isinstance(error, _UNSENT):
         said = excerpt(str(error)) or type(error).__name__
         advice = MAY_DEMAND_CERTIFICATE if failed else IS_IT_RUNNING  # a server of TLS 1.2 gives no details
-        text = f"nobody answers at {url} ({said})"
+        text = f"no answer from {url} ({said})"
         return UnreachableError(text, advice=advice, is_unsent=True, cause=said)
     if isinstance(error, httpx.TimeoutException):
         advice = "look at what the server there prints or logs, and at the network"

@@ -245,7 +245,7 @@ class ProviderGates:
 
     def _note_outage(self, error: Exception) -> None:
         if not self._is_away:
-            _log.warning("store is away: calls of models go on uncounted", error_type=type(error).__name__)
+            _log.warning("store is unavailable: model calls are not counted", error_type=type(error).__name__)
         self._is_away = True
 
 
@@ -268,7 +268,7 @@ def _text(why: Why, chosen: ChosenModel) -> str:
         case "down":
             return f"{provider.name} is down: its last calls failed"
         case "asked":
-            return f"{provider.name} wants to be asked for {chosen.model} later (429)"
+            return f"{provider.name} has asked for a pause of {chosen.model} (429)"
         case "slots":
             return f"{provider.name} takes {provider.concurrency} at once"
         case "rate":
@@ -282,6 +282,6 @@ def _rates(provider: Provider) -> str:
 
 def _report(provider: str, change: object) -> None:
     if change == "opened":
-        _log.warning("provider is down: it is not asked for a while", provider=provider)
+        _log.warning("provider is down: its calls are paused", provider=provider)
     elif change == "closed":
         _log.info("provider answers again", provider=provider)

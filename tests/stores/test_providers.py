@@ -317,7 +317,7 @@ async def test_calls_go_on_without_redis() -> None:
         with capture_logs() as logs:
             async with gate.hold(chosen, "a", 1), gate.hold(chosen, "b", 1):
                 pass
-    assert [log["event"] for log in logs].count("store is away: calls of models go on uncounted") == 1
+    assert [log["event"] for log in logs].count("store is unavailable: model calls are not counted") == 1
 
 
 @pytest.mark.parametrize("key", PROVIDER_KEYS[1:])

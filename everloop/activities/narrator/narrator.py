@@ -110,19 +110,19 @@ class Narration:
                 if not await self._goes_on():
                     return
                 await try_publish(self.views, self._task, [Narrated(text=text)], self.lease.lease)
-        _log.info("nothing more is narrated: it is enough for one task", calls=self._calls)
+        _log.info("narration ended: the limit of one task is reached", calls=self._calls)
 
     async def _goes_on(self) -> bool:
         # Also without messages: an earlier attempt may have stored some that were deleted since.
         try:
             is_over = await (self._look() if self._has_begun else self._begin())
         except (RedisError, OSError) as error:
-            _log.debug("narrator cannot look at its task", error_type=type(error).__name__)
+            _log.debug("narrator cannot read its task", error_type=type(error).__name__)
             self._is_seen = is_over = False
         if self._is_seen:
             self._seen_at = time.monotonic()
         elif time.monotonic() - self._seen_at > self.terms.max_outage.total_seconds():
-            _log.warning("nothing more is narrated: the view of the task is lost")
+            _log.warning("narration ended: the view of the task is lost")
             return False
         return not is_over
 

@@ -207,7 +207,7 @@ class PushDelivering(PushPort):
             if failure.type != PUSH_FAILED or self._refused_for(news) < self.delivery_time:
                 raise
         record_delivery("left_out")
-        _log.error("push notification left out: its webhook did not take it for too long")
+        _log.error("push notification dropped: its webhook did not accept it in time")
         return True
 
     def _refused_for(self, news: str) -> timedelta:

@@ -21,7 +21,7 @@ Record = Mapping[str, Any]
 
 _KNOWN = frozenset({"event", "level", "logger", "timestamp", "owner_hash", "context_id", "stack", "trace_id"})
 _IN_OTHER_LINES = frozenset(
-    {"tool failed", "Completing activity as failed", "another version of the agent goes on"}
+    {"tool failed", "Completing activity as failed", "another version of the agent continues"}
 )
 
 

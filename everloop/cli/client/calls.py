@@ -85,7 +85,7 @@ class Gateway:
         if self.profile.token_file:
             return f"Renew the token in {self.profile.token_file}"
         if self.origin.startswith(OF_FILE):
-            return "Make the profile anew, with others: `everloop profiles add --help`"
+            return "Add the profile again, with others: `everloop profiles add --help`"
         return "Set EVERLOOP_API_KEY or EVERLOOP_TOKEN, or make a profile: `everloop profiles add --help`"
 
     async def client_of(self, task_id: str) -> "Client":
@@ -169,7 +169,7 @@ def refused(error: "ClientError", gateway: Gateway) -> CommandError:
         )
     if isinstance(error, UnreachableError) and error.advice == advised.IS_IT_RUNNING:
         return CommandError(
-            f"nobody answers at {where}: {error.cause}. Is the gateway running (`everloop dev` or `up` runs "
+            f"no answer from {where}: {error.cause}. Is the gateway running (`everloop dev` or `up` runs "
             f"one here), and is this its address?{LOOK_CLOSER} --profile names another one"
         )
     if gateway.agent and isinstance(error, NotFoundError) and error.problem.startswith(NO_AGENT):

@@ -153,7 +153,7 @@ def _make_sure(what: str) -> None:
     from everloop.cli.client.prompts import LeftError, PressedError, choose, is_interactive, settle
 
     if not is_interactive():
-        raise misused(f"to delete {what} takes --yes where nobody can be asked")
+        raise misused(f"to delete {what} takes --yes without a terminal")
 
     async def is_wanted() -> bool:
         await settle()

@@ -32,7 +32,7 @@ commands = typer.Typer()
 app = typer.Typer(
     no_args_is_help=True,
     help="Manage profiles: addresses of gateways, with credentials.",
-    epilog="They stand in a file of yours, which nobody else can read: docs/command-line.md tells of it.",
+    epilog="They are in a file that only you can read: see docs/command-line.md.",
 )
 
 

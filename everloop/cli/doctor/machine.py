@@ -101,7 +101,7 @@ async def _why_unusable(provider: Provider) -> str:
     except (APIConnectionError, httpx2.InvalidURL) as error:
         why, where = type(error.__cause__ or error).__name__, provider.base_url_variable or "models.toml"
         return (
-            f"nobody answers at {_host(provider.base_url)} ({why}); look at the network, a "
+            f"no answer from {_host(provider.base_url)} ({why}); look at the network, a "
             f"proxy (HTTPS_PROXY), or the address ({where})"
         )
     return ""

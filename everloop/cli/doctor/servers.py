@@ -66,7 +66,7 @@ async def _look_at_workers(client: Client) -> Finding:
     if not names:
         return problem(
             "workers",
-            f"nobody works on the queue {queue!r} (EVERLOOP_TASK_QUEUE), so tasks wait; start "
+            f"no worker polls the queue {queue!r} (EVERLOOP_TASK_QUEUE), so tasks wait; start "
             "`everloop worker`",
         )
     return ok("workers", f"{len(names)} on the queue {queue!r}, seen within five minutes")

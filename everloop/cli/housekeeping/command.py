@@ -47,7 +47,7 @@ NAMES = {
 commands = typer.Typer()
 app = typer.Typer(
     no_args_is_help=True,
-    help="Remove what nobody needs any more.",
+    help="Remove data that is no longer needed.",
     epilog="A schedule of Temporal does it every five minutes: docs/operation/housekeeping.md.",
 )
 

@@ -41,7 +41,7 @@ class ApiKeyFileError(Exception):
 
 def _check_owner(name: str) -> str:
     if problem := problem_of_owner(name):
-        raise ValueError(f"nobody can be called {name!r}: {problem}")
+        raise ValueError(f"no owner can be called {name!r}: {problem}")
     return name
 
 

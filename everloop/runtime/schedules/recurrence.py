@@ -114,7 +114,7 @@ def read_interval(text: str) -> timedelta:
     except OverflowError:
         interval = timedelta.max
     if not timedelta(seconds=1) <= interval <= timedelta(days=36_500):
-        raise ValueError(f"{text!r} is no interval; write 90s, 30m, 1h30m or 7d")
+        raise ValueError(f"{text!r} is not an interval; write 90s, 30m, 1h30m or 7d")
     return interval
 
 

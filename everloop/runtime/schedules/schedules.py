@@ -277,7 +277,7 @@ class Schedules:
             # The action holds the time of its change.
             if (_input(now), now.state.paused) == (_input(wanted), wanted.state.paused):
                 return handle
-        raise ScheduleAwayError("others change the schedule at once, again and again; try again")
+        raise ScheduleAwayError("others change the schedule at the same time; try again")
 
     async def _find(self, schedule_id: str) -> tuple[ScheduleHandle, ScheduleDescription]:
         handle = self._client.get_schedule_handle(schedule_id)
@@ -285,7 +285,7 @@ class Schedules:
         action = known.schedule.action
         if not isinstance(action, ScheduleActionStartWorkflow) or action.workflow != names.WORKFLOW_TYPE:
             raise ScheduleUnknownError(
-                f"schedule {schedule_id!r} starts no tasks of agents; it is not Everloop's"
+                f"schedule {schedule_id!r} starts no tasks of agents, so it is not Everloop's"
             )
         return handle, known
 

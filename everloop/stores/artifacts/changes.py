@@ -180,9 +180,9 @@ def _read_row(number: int, line: bytes) -> dict[str, JsonValue]:
     try:
         row: JsonValue = from_json(line, allow_inf_nan=False)
     except ValueError as error:
-        raise RowInvalidError(number, "it is no JSON") from error
+        raise RowInvalidError(number, "it is not JSON") from error
     if not isinstance(row, dict):
-        raise RowInvalidError(number, "it is no JSON object")
+        raise RowInvalidError(number, "it is not a JSON object")
     return row
 
 
@@ -201,4 +201,4 @@ def _encode(number: int, row: Mapping[str, JsonValue]) -> bytes:
         text = json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode() + b"\n"
     except (TypeError, ValueError) as error:
-        raise RowInvalidError(number, "it is no JSON") from error
+        raise RowInvalidError(number, "it is not JSON") from error

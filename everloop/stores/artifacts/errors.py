@@ -38,7 +38,7 @@ class ArtifactIdError(ArtifactError, ValueError):
 
     def __init__(self) -> None:
         super().__init__(
-            f"this is no id of an artifact: expected 1 to {MAX_ID_BYTES} bytes of UTF-8 "
+            f"this is not an id of an artifact: expected 1 to {MAX_ID_BYTES} bytes of UTF-8 "
             "without control characters, and neither . nor .."
         )
 

@@ -196,7 +196,7 @@ def _append(before: StoredArtifact, change: Append, operation: OperationContext)
 
 def _appended_rows(artifact_id: str, part: ArtifactPart, change: Append) -> int:
     if part.url:
-        raise ArtifactKindError(artifact_id, part.index, part.kind, "it is a link, and has no content here")
+        raise ArtifactKindError(artifact_id, part.index, part.kind, "it is a link without stored content")
     if part.kind == "data":
         raise ArtifactKindError(artifact_id, part.index, part.kind, "it can only be replaced as a whole")
     if part.kind != "rows":
@@ -255,7 +255,7 @@ def _new_part(operation: OperationContext, part: NewPart, index: int) -> Artifac
         },
     )
     if part.kind == "data" and not _is_json(part.content):
-        raise ArtifactKindError(operation.artifact_id, index, part.kind, "its content is no JSON")
+        raise ArtifactKindError(operation.artifact_id, index, part.kind, "its content is not JSON")
     check_schema(part.row_schema)
     return ArtifactPart(
         index=index,

@@ -282,7 +282,7 @@ _ACCESS = (
 )
 _REASONS = {
     "NoSuchBucket": "there is no such bucket; create it, or correct EVERLOOP_S3_BUCKET",
-    "InvalidBucketName": "this is no name of a bucket; correct EVERLOOP_S3_BUCKET",
+    "InvalidBucketName": "this is not a name of a bucket; correct EVERLOOP_S3_BUCKET",
     "AccessDenied": _ACCESS,
     "403": _ACCESS,
     "InvalidAccessKeyId": "the access key is unknown; correct AWS_ACCESS_KEY_ID",

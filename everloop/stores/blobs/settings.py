@@ -59,7 +59,7 @@ async def check_blobs(blobs: Blobs, redis: Redis) -> None:
         raise BlobsUnfitError(f"{blobs.location} cannot be used: {error}") from error
     except RedisError as error:
         raise BlobsUnfitError(
-            f"Redis does not tell which blob store is in use: {error}; try again"
+            f"Redis does not answer which blob store is in use: {error}; try again"
         ) from error
 
 

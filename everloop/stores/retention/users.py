@@ -63,7 +63,7 @@ async def announce_user(client: Client, blobs: Blobs, task_queue: str) -> None:
         await register_user(blobs, client, task_queue)
     except (BlobError, RPCError) as error:
         _log.warning(
-            "use of the blob store not put down", store=blobs.location, error_type=type(error).__name__
+            "use of the blob store not registered", store=blobs.location, error_type=type(error).__name__
         )
 
 

@@ -104,7 +104,7 @@ async def test_another_provider_answers_until_the_first_is_back(tmp_path: Path) 
     async with running_service(tmp_path, agents, EVERLOOP_MODELS_FILE=str(file)) as service:
         service.script(lambda _: Reply(["From OpenAI."]))
         assert [await answer_of(service) for _ in range(4)] == ["From OpenAI."] * 4
-        assert service.worker.output.count("provider is down: it is not asked for a while") == 1
+        assert service.worker.output.count("provider is down: its calls are paused") == 1
 
         listener = socket.create_server((LOOPBACK, port))
         async with ScriptedOpenAI([Reply(["From the office."])] * 2, listener) as office:

@@ -55,7 +55,7 @@ async def test_the_exit_code_is_the_state(service: Service, shell: Shell) -> Non
     assert "✗ failed: " in failed.err
     away = await shell.run("send", "Report.", "--profile", "http://127.0.0.1:1")
     assert away.code == 1
-    assert away.err.startswith("everloop: nobody answers at http://127.0.0.1:1 (its address): ")
+    assert away.err.startswith("everloop: no answer from http://127.0.0.1:1 (its address): ")
     assert (await shell.run("send", "Report.", "--agent", "none")).code == 1
 
 

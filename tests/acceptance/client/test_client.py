@@ -347,7 +347,7 @@ async def test_what_cannot_be_done_is_said_in_words(service: Service) -> None:
         )  # a busy server says nothing in time
         gate.set()
     async with Client("http://127.0.0.1:9") as nobody:
-        with pytest.raises(UnreachableError, match=r"nobody answers at .*is the gateway running"):
+        with pytest.raises(UnreachableError, match=r"no answer from .*is the gateway running"):
             await nobody.send("x")
     async with Client(url, agent="nobody") as stranger:
         with pytest.raises(NotFoundError, match=r"there is no agent at .*/agents/nobody/"):

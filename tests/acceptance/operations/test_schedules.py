@@ -152,7 +152,7 @@ async def test_schedules_of_others_are_left_alone(schedule: Command, temporal: C
 
     assert await schedule("remove", name) == (
         1,
-        f"everloop: schedule {name!r} starts no tasks of agents; it is not Everloop's\n",
+        f"everloop: schedule {name!r} starts no tasks of agents, so it is not Everloop's\n",
     )
     await line_of(schedule, ours)
     assert name not in [line.split()[0] for line in (await schedule("list"))[1].splitlines()]

@@ -196,9 +196,9 @@ FORBIDDEN: Sequence[tuple[str, object, str]] = [
     ("before_model_call", replace(REQUEST, tools=("a",)), "changed the tools a; a hook"),
     ("before_model_call", replace(REQUEST, tools=OTHER), "changed the tools a; a hook"),
     ("before_model_call", replace(REQUEST, settings={"seed": 1}), "of type dict, not ModelSettings"),
-    ("before_model_call", request(tools=None), "its tools are no list"),
-    ("before_model_call", request(messages=iter(())), "its messages are no list"),
-    ("before_model_call", request(model=None), "its model is no text"),
+    ("before_model_call", request(tools=None), "its tools are not a list"),
+    ("before_model_call", request(messages=iter(())), "its messages are not a list"),
+    ("before_model_call", request(model=None), "its model is not a text"),
     ("before_request", MESSAGE.model_copy(update={"parts": ("hi",)}), r"parts\.0.* valid"),
     ("after_model_call", REPLY.model_copy(update={"text": None}), "text: Input should be a valid string"),
     (

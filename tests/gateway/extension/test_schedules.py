@@ -390,7 +390,7 @@ async def test_one_that_cannot_be_decrypted_hides_no_other(
         ({"timeZone": "Mars/Olympus"}, "timeZone: unknown time zone Mars/Olympus"),
         ({"timeZone": "../etc/passwd"}, "timeZone is no name of the IANA database"),
         ({"timeZone": "Local"}, "timeZone is no name of the IANA database"),
-        ({"cron": "", "every": "soon"}, "every: 'soon' is no interval"),
+        ({"cron": "", "every": "soon"}, "every: 'soon' is not an interval"),
         ({"cron": "", "at": "soon"}, "at is no time"),
         ({"cron": "", "at": "2020-01-01T00:00:00Z"}, "at is over"),
         ({"cron": "", "at": "2101-01-01T00:00:00Z"}, "at is behind the year 2100"),

@@ -165,7 +165,7 @@ async def test_users_are_known_before_they_clean_up(tmp_path: Path, client: Clie
     config["namespace"] = "no-such-namespace"
     with capture_logs() as logs:
         await announce_user(Client(**config), LocalBlobs(tmp_path), "other")
-    assert [log["event"] for log in logs].count("use of the blob store not put down") == 1
+    assert [log["event"] for log in logs].count("use of the blob store not registered") == 1
 
     await announce_user(client, LocalBlobs(tmp_path), "other")
     with pytest.raises(BlobsSharedError, match="/other"):

@@ -69,7 +69,7 @@ def test_arguments_are_read_in_utf_8_whatever_the_locale(variables: dict[str, st
     """A locale that is not set, as in containers and services, says nothing of what was typed."""
     done = in_shell("everloop send grüß --profile http://127.0.0.1:9", **variables)
     assert done.returncode == 1
-    assert done.stderr.startswith("everloop: nobody answers at http://127.0.0.1:9 ")
+    assert done.stderr.startswith("everloop: no answer from http://127.0.0.1:9 ")
 
 
 def test_an_argument_in_another_encoding_is_told() -> None:

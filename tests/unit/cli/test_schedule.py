@@ -48,7 +48,7 @@ def test_intervals_are_written_as_people_do(text: str, seconds: int) -> None:
 @pytest.mark.parametrize("text", ["", "h", "-1h", "1.5h", "0s", "99999999999999d", "٣h"])
 def test_what_is_no_interval_is_refused(text: str) -> None:
     """With examples of what is one."""
-    with pytest.raises(ValueError, match="is no interval; write 90s, 30m, 1h30m or 7d"):
+    with pytest.raises(ValueError, match="is not an interval; write 90s, 30m, 1h30m or 7d"):
         read_interval(text)
 
 
@@ -86,7 +86,7 @@ def test_the_same_schedule_has_the_same_id() -> None:
         (ADD[:-2], "a schedule has one of --cron and --every"),
         ([*ADD, "--cron", "0 9 * * *"], "a schedule has one of --cron and --every"),
         ([*ADD[:-2], "--cron", " "], "the expression is empty; write '0 9 * * 1-5'"),
-        ([*ADD[:-1], "soon"], "'soon' is no interval; write 90s"),
+        ([*ADD[:-1], "soon"], "'soon' is not an interval; write 90s"),
         ([*ADD[:5], " ", *ADD[6:]], "the message is empty"),
         ([*ADD[:5], "x" * 100_001, *ADD[6:]], "the message has 100001 bytes; give at most 100000"),
         ([*ADD, "--id", "a/b"], "expected at most 64 letters, digits"),

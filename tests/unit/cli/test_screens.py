@@ -37,7 +37,7 @@ def test_a_warning_stands_apart_from_its_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    "event", ["tool failed", "Completing activity as failed", "another version of the agent goes on"]
+    "event", ["tool failed", "Completing activity as failed", "another version of the agent continues"]
 )
 def test_what_another_line_says_is_shown_once(event: str) -> None:
     """Why a call failed, which Temporal's library says again; that tasks go on with what was saved."""

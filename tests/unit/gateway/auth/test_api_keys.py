@@ -99,7 +99,7 @@ BROKEN = {
     "no JSON": ("{", "line 2: the line: Invalid JSON"),
     "a key": ("everloop_a_secret", "line 2: the line: Invalid JSON"),
     "no owner": (LINE.replace('"owner": "acme", ', ""), "line 2: owner: Field required"),
-    "anonymous": (LINE.replace("acme", "Anonymous"), "nobody can be called 'Anonymous'"),
+    "anonymous": (LINE.replace("acme", "Anonymous"), "no owner can be called 'Anonymous'"),
     "control character": (LINE.replace("acme", "a\\u001fb"), "control characters"),
     "unknown scope": (LINE.replace("tasks:read", "tasks:all"), "there is no scope 'tasks:all'"),
     "no hash": (LINE.replace("0" * 64, "secret"), "line 2: sha256: String should match pattern"),
@@ -182,7 +182,7 @@ def test_a_command_that_cannot_write_changes_nothing(path: Path, monkeypatch: py
 
 
 MISUSES: dict[str, tuple[list[str], str]] = {
-    "owner": (["add", "anonymous"], "nobody can be called 'anonymous'"),
+    "owner": (["add", "anonymous"], "no owner can be called 'anonymous'"),
     "long owner": (["add", "ä" * 128], "longer than 255 bytes"),
     "scope": (["add", "acme", "--scopes", "all"], "there is no scope 'all'; there are tasks:read"),
     "days": (["add", "acme", "--days", "0"], "invalid value for '--days'"),
