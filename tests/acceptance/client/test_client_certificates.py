@@ -40,7 +40,7 @@ ALERTS: dict[str, tuple[ssl.TLSVersion, type[ClientError], str]] = {
     "no certificate in TLS 1.2": (
         ssl.TLSVersion.TLSv1_2,
         UnreachableError,
-        "nobody answers .*handshake failure.*; if it demands a client certificate, give cert=",
+        "no answer from .*handshake failure.*; if it demands a client certificate, give cert=",
     ),
 }
 

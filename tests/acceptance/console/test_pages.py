@@ -159,7 +159,7 @@ async def test_the_last_message_is_edited(service: Service, page: Page) -> None:
     await say(page, "Wrnog")
     await expect(page.locator(".answer").last).to_have_text("Wrong.")
     await page.get_by_role("button", name="Edit").click()
-    await page.get_by_role("textbox", name="Write the last message anew").fill("Wrong, mended")
+    await page.get_by_role("textbox", name="Rewrite the last message").fill("Wrong, mended")
     await page.keyboard.press("Enter")
 
     await expect(page.locator(".answer").last).to_have_text("Right.")
@@ -182,7 +182,7 @@ async def test_files_are_dropped_anywhere_and_pasted(service: Service, page: Pag
     await expect(page.locator(".answer")).to_have_text("Read.")
     await page.get_by_role("button", name="Edit").click()
     await page.get_by_role("button", name="Remove two.txt").click()
-    await page.get_by_role("textbox", name="Write the last message anew").fill("Read it")
+    await page.get_by_role("textbox", name="Rewrite the last message").fill("Read it")
     await page.keyboard.press("Enter")
 
     await expect(page.locator(".answer")).to_have_text("Read again.")

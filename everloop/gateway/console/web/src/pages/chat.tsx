@@ -147,7 +147,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
       <div class="composer-place">
         <Composer
           key={`${edits.value} ${draft.value}`}
-          placeholder={isAsked ? "It asks something: answer above" : isBusy ? "Add to what it works on" : edits.value ? "Write the last message anew" : "Write a message"}
+          placeholder={isAsked ? "It asks something: answer above" : isBusy ? "Add to what it works on" : edits.value ? "Rewrite the last message" : "Write a message"}
           initial={draft.value}
           initialFiles={edited.filter((part) => part.content?.$case !== "text" || part.filename)}
           waits={!chosen}
@@ -167,7 +167,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
                     type="button"
                     class="plain"
                     aria-pressed={edits.value}
-                    title="Write the last message anew, and go on from what was before it"
+                    title="Rewrite the last message, and continue from before it"
                     onClick={() => {
                       edits.value = !edits.value;
                       draft.value = edits.value ? textOf((last.task.messages.find((message) => message.role === "user")?.parts ?? []).filter((part) => !part.filename)) : "";

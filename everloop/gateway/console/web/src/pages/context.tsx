@@ -85,7 +85,7 @@ export function ContextPage({ id }: { id: string }) {
       {dialog.value === "delete" && (
         <ConfirmDelete
           title="Delete this context?"
-          text="With its tasks, artifacts and files. What still runs is stopped. It cannot be undone."
+          text="Its tasks, artifacts and files are deleted, too. Running tasks are stopped. It cannot be undone."
           onYes={() => void remove(at`/contexts/${id}`, "The context").then((done) => done && go(href(["contexts"])))}
           onClose={() => (dialog.value = "")}
         />

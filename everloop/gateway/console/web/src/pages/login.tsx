@@ -22,7 +22,7 @@ export function Login() {
         }}
       >
         <h1>Everloop</h1>
-        <p>This gateway wants to know who you are. Paste an API key, or a token.</p>
+        <p>This gateway requires a login. Paste an API key, or a token.</p>
         <input
           ref={field}
           type="password"

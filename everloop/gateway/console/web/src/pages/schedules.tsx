@@ -125,7 +125,7 @@ export function Schedules() {
       {one && (
         <ConfirmDelete
           title={`Delete the schedule ${one.id}?`}
-          text="It starts nothing any more. What it has begun goes on."
+          text="It starts no more tasks. Tasks that it has started go on."
           onYes={() => void act(one, "delete")}
           onClose={() => (leaving.value = null)}
         />

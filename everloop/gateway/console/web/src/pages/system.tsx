@@ -11,7 +11,7 @@ export function SystemPage() {
   if (isOperator.value === false)
     return (
       <Empty title="This page is for operators">
-        <p>It takes credentials with the scope admin, and a gateway that reports on itself.</p>
+        <p>It requires credentials with the scope admin, and a gateway that reports on itself.</p>
         <p class="quiet">{systemProblem.value}</p>
         <button type="button" onClick={() => void loadSystem()}>
           Try again
@@ -109,7 +109,7 @@ function Queues({ report }: { report: SystemReport }) {
                 </td>
                 <td>{queue.kind}</td>
                 <td>{queue.agents.map(agentName).join(", ") || "all"}</td>
-                <td class="right">{queue.workers ? queue.workers : <span class="badge bad">nobody works here</span>}</td>
+                <td class="right">{queue.workers ? queue.workers : <span class="badge bad">no workers</span>}</td>
                 <td class="right">{queue.backlog}</td>
                 <td class="right">{queue.oldest === null || !queue.backlog ? "–" : duration(Number(queue.oldest))}</td>
               </tr>

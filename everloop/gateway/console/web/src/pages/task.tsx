@@ -168,7 +168,7 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
       {dialog.value === "delete" && (
         <ConfirmDelete
           title="Delete this task?"
-          text="With what is known of it, and its artifacts. If it still runs it is stopped. It cannot be undone."
+          text="Its data and artifacts are deleted. If it runs it is stopped. It cannot be undone."
           onYes={() => void remove(at`/tasks/${id}`, "The task").then((done) => done && go(href(["tasks"])))}
           onClose={() => (dialog.value = "")}
         />

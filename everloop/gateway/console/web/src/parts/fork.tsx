@@ -31,7 +31,7 @@ export function ForkDialog({ agent, id, last, onClose }: { agent: string; id: st
 
   return (
     <FormDialog title="Fork" submit="Fork" onSubmit={fork} onClose={onClose}>
-      <p class="quiet">A new task goes on from the past of this one. Nothing of the past happens again.</p>
+      <p class="quiet">A new task continues from the transcript of this one. No call of it is repeated.</p>
       <label>
         <span>Keep up to iteration</span>
         <input type="number" min="0" max={last} value={iteration.value} onInput={(event) => (iteration.value = event.currentTarget.value)} />

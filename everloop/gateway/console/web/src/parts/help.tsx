@@ -65,7 +65,7 @@ export function HelpDialog({ task, action, callId, onClose }: HelpProps) {
           <textarea rows={3} value={note} onInput={(event) => setNote(event.currentTarget.value)} />
         </label>
       )}
-      <p class="quiet">The task’s events will say who did this, and when.</p>
+      <p class="quiet">The task’s events record who did this, and when.</p>
     </FormDialog>
   );
 }

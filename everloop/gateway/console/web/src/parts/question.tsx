@@ -25,7 +25,7 @@ function Asked({ question, onGiven }: AskedProps) {
   const isGiven = useRef(false); // set before the next paint
   const give = async (given: Given): Promise<void> => {
     if (isGiven.current) return;
-    if (!still.check()) return setProblem("It has only just come here: look at it, and press again.");
+    if (!still.check()) return setProblem("It has just appeared: read it, and press again.");
     isGiven.current = true;
     setBusy(true);
     setProblem("");

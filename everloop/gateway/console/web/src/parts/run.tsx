@@ -95,7 +95,7 @@ export function CallCard({ call, live, version, task }: CallProps) {
     setLoads(true);
     try {
       call.inner = (await runOfCall(task, call.id)) ?? undefined;
-      if (!call.inner) toast("Nothing is known of it.");
+      if (!call.inner) toast("There are no events of it.");
     } catch (error) {
       toast(words(error), "error");
     }

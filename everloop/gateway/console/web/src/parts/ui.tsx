@@ -121,7 +121,7 @@ export function Missing({ what }: { what: string }) {
 export function NeedsExtension({ what }: { what: string }) {
   return (
     <Empty title={`No ${what} on this server`}>
-      <p>This takes Everloop’s HTTP extension of A2A, which the server does not have. Chat, tasks and agents work without it.</p>
+      <p>This requires Everloop’s HTTP extension of A2A, which the server does not have. Chat, tasks and agents work without it.</p>
     </Empty>
   );
 }
