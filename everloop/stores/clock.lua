@@ -1,4 +1,4 @@
--- Stands before scripts that need the time: in milliseconds, by the clock of Redis, because those of processes may differ.
+-- Precedes scripts that need the time: in milliseconds, by the clock of Redis, because clocks of processes may differ.
 local clock
 local function now()
   if not clock then

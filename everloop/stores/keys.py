@@ -98,7 +98,7 @@ CONVERSATIONS_KEY = "everloop:conversations"
 
 
 def owner_tasks_key(owner: str) -> str:
-    """Redis sorted set: which tasks an owner has, in the rows of `log/rows.py`."""
+    """Redis sorted set: the tasks of an owner, in the rows of `log/rows.py`."""
     return f"{owner_prefix(owner)}:tasks"
 
 
@@ -117,7 +117,7 @@ def owner_contexts_key(owner: str) -> str:
 
 
 def context_info_key(owner: str, context_id: str) -> str:
-    """Redis hash: what is known of a context and its tasks, in the fields of `log/contexts.py`."""
+    """Redis hash: a context and its tasks, in the fields of `log/contexts.py`."""
     return f"{owner_prefix(owner)}:context:{quoted(context_id)}"
 
 

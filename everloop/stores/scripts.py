@@ -116,7 +116,7 @@ async def load_scripts(redis: Redis) -> None:
 
 
 async def execute(redis: Redis, steps: Sequence[Step[Any]]) -> list[Any]:
-    """Return the replies of Redis to scripts, errors among them; see `run_scripts`."""
+    """Return Redis' replies to scripts, including errors. See `run_scripts`."""
     if len(steps) == 1:
         try:
             return [await redis.execute_command(*_command(steps[0]))]
@@ -140,18 +140,18 @@ def script(file: str) -> str:
 
 @cache
 def script_sha(file: str) -> str:
-    """Return the name by which Redis knows a script at the keys of a task."""
+    """Return the SHA-1 of a script at the keys of a task, its name in Redis."""
     return sha_of(script(file))
 
 
 @cache
 def scripts_text(*files: str) -> str:
-    """Return files of this folder as one script: what others need stands before them."""
+    """Join files of this folder to one script; files that others need come first."""
     return "\n".join((Path(__file__).parent / file).read_text("utf-8") for file in files)
 
 
 def sha_of(text: str) -> str:
-    """Return the name by which Redis knows a script that it has loaded."""
+    """Return the SHA-1 of a script, its name in Redis."""
     return sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 

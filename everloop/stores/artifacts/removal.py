@@ -15,15 +15,15 @@ from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.stores.scripts import remove_older
 
 UNREADABLE = (EncryptionError, ValidationError)
-"""Errors of a record that cannot be read."""
+"""Errors of an unreadable record."""
 
 
 async def remove_artifact(
     redis: Redis, blobs: ArtifactBlobs, record_key: str, due_at: datetime | None = None
 ) -> bool:
-    """Remove the artifact of this record, if it has expired by a time (None: in any case).
+    """Remove the artifact of this record, if it expires before a time (None: always).
 
-    Return whether there was one. One that expires later is listed by that time.
+    Return whether it existed. One that expires later is listed by that time.
     """
 
     async def remove(pipeline: Pipeline) -> ArtifactRecord | None:
@@ -54,6 +54,6 @@ async def remove_artifact(
 
 
 async def read_record(client: Redis, record_key: str, redis: Redis | None = None) -> ArtifactRecord | None:
-    """Return a record, None if there is none; the `redis` of a pipeline knows how it is encrypted."""
+    """Return a record, or None. In a pipeline, `redis` is the client with its encryption."""
     text = cast("str | None", await client.get(record_key))
     return unseal_record(text, record_key, cipher_of(redis or client)) if text else None

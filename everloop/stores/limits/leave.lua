@@ -1,8 +1,8 @@
--- Lets a call of a model leave the gate of its provider.
+-- Removes a call of a model from the gate of its provider.
 --
 -- KEYS    provider, failures, calls
--- ARGV    call, model, milliseconds since this worker's last answer (negative: none), what became of it, milliseconds of the tokens that
---         it took beyond those that were counted, and of what the provider asks for; how many failures within how many milliseconds
+-- ARGV    call, model, milliseconds since this worker's last answer (negative: none), outcome, milliseconds of its tokens
+--         beyond the estimate, and of the pause for which the provider asks; the failures within so many milliseconds that
 --         open the breaker; milliseconds of the first pause, and of the longest
 -- Answer  'closed', 'opened' or nothing
 local call, model, since_answer, outcome, tokens, asked, most, within, first, longest = unpack(ARGV)

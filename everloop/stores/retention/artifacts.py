@@ -1,4 +1,4 @@
-"""Removes artifacts whose time to live has ended, and blobs that processes which died left behind."""
+"""Removes expired artifacts, and leftover blobs of processes that died."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -20,13 +20,13 @@ from everloop.stores.retention.cleaned import Cleaned
 from everloop.stores.retention.users import require_sole_user
 
 UNFINISHED_AGE = timedelta(days=1)
-"""How long what was left half written is left alone: nobody writes for so long."""
+"""Age up to which unfinished blobs are not deleted: no write takes so long."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class ExpiredArtifacts:
-    """Any number of processes may remove them at once, and each may die at any point of it."""
+    """Removes expired artifacts. Processes may do so concurrently, and each may die at any point."""
 
     def __init__(self, redis: Redis, blobs: Blobs, *, clock: Callable[[], datetime] = now) -> None:
         self._redis = redis
@@ -34,13 +34,13 @@ class ExpiredArtifacts:
         self._clock = clock
 
     async def clean(self, cursor: str = "", *, dry_run: bool = False) -> Cleaned:
-        """Clear away artifacts that are due now, and return how many were (or, at most, would be).
+        """Remove artifacts that are due, and return how many were (or, at most, would be) removed.
 
-        It looks at 1,000 at most, from a cursor on, which counts those that stay because they cannot be read.
-        They stand before all others.
+        It checks at most 1,000, from a cursor on, which counts unreadable ones: these stay, and are sorted
+        first.
 
         Raises:
-            RedisError: Redis is away.
+            RedisError: Redis does not answer.
         """
         at = self._clock()
         if dry_run:
@@ -54,7 +54,7 @@ class ExpiredArtifacts:
         return Cleaned(outcomes.count(True), str(start + unreadable) if len(due) == MOST else "")
 
     async def _clean(self, record_key: str, at: datetime) -> bool | None:
-        """Whether it was removed; else it was changed since it was listed. None: it cannot be read."""
+        """Return True if it was removed, False if it has changed since, None if it is unreadable."""
         try:
             return await remove_artifact(self._redis, self._blobs, record_key, at)
         except UNREADABLE:
@@ -63,16 +63,17 @@ class ExpiredArtifacts:
 
 
 class PendingBlobs:
-    """Blobs of changes that were never made. Any number of processes may remove them at once."""
+    """Blobs of changes that were never made. Processes may remove them concurrently."""
 
     def __init__(self, redis: Redis, blobs: Blobs) -> None:
         self._blobs = ArtifactBlobs(redis, blobs)
 
     async def clean(self, _: str = "", *, dry_run: bool = False) -> Cleaned:
-        """Delete blobs that have been pending for an hour, 1,000 at most; return how many were (or would be).
+        """Delete blobs that have been pending for an hour, at most 1,000; return how many were (or would be).
 
         Raises:
-            RedisError: Redis is away. A blob store that is away is no error: it is for the next run.
+            RedisError: Redis does not answer. An outage of the blob store is not an error: the next run
+            continues.
         """
         if dry_run:
             return Cleaned(await self._blobs.count_orphaned())
@@ -81,13 +82,12 @@ class PendingBlobs:
 
 
 class OrphanedBlobs:
-    """Blobs of artifacts that no artifact names and that no change has left pending (`ArtifactBlobs`).
+    """Removes blobs that neither an artifact nor a set of pending blobs names (`ArtifactBlobs`).
 
-    Such blobs are left where Redis itself was lost: a search through the blob store finds them. It begins
-    only when as much time has passed since then as an artifact lives: a backup of Redis may bring the
-    artifacts back.
+    Such blobs remain after a loss of Redis. A search through the blob store finds them. It begins only after
+    the time to live of artifacts has passed since the loss: a backup of Redis may restore the artifacts.
 
-    Any number of processes may remove them at once, and each may die. `ttl` is that of artifacts.
+    Processes may remove them concurrently, and each may die. `ttl` is that of artifacts.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class OrphanedBlobs:
         self._ttl = ttl
 
     async def clean(self, cursor: str, *, dry_run: bool) -> Cleaned:
-        """Look at a page of old blobs from a cursor on, and return how many were (or would be) removed.
+        """Check a page of old blobs from a cursor on, and return how many were (or would be) removed.
 
         Raises:
-            BlobsSharedError: another Everloop uses the store.
-            BlobsUnavailableError, RedisError, RPCError: what is needed cannot be found out now.
+            BlobsSharedError: Another Everloop uses the store.
+            BlobsUnavailableError, RedisError, RPCError: A server does not answer.
         """
-        if not self._blobs.expires:  # where it does, the blobs are in the same Redis as their artifacts
+        if not self._blobs.expires:  # otherwise the blobs are in the same Redis as their artifacts
             await require_sole_user(self._blobs, self._client, self._task_queue)
         if not cursor and not dry_run:
             await self._blobs.remove_unfinished(UNFINISHED_AGE)
@@ -120,14 +120,14 @@ class OrphanedBlobs:
         return Cleaned(sum([await self._blobs.remove(key, self._ttl) for key in unnamed]), page.cursor)
 
     async def _knows_all(self, *, dry_run: bool) -> bool:
-        """Whether Redis was not lost for so long that a blob which it does not name has no artifact."""
+        """True if Redis was not lost for so long that a blob without a record has no artifact."""
         if not dry_run:
             await self._redis.set(ARTIFACTS_KNOWN_SINCE_KEY, time.time(), nx=True)
         since = cast("str | None", await self._redis.get(ARTIFACTS_KNOWN_SINCE_KEY))
         return since is not None and time.time() - float(since) >= self._ttl.total_seconds()
 
     async def _unnamed(self, keys: Iterable[str]) -> list[str]:
-        """Return those of these blobs that no record names and that do not wait for one."""
+        """Return the blobs that no record names and that are not pending."""
         of_folder: dict[str, set[str]] = {}
         for key in keys:
             of_folder.setdefault(key.rpartition("/")[0], set()).add(key)
@@ -140,7 +140,7 @@ class OrphanedBlobs:
         return sorted(unnamed - await self._kept.pending()) if unnamed else []
 
     async def _named(self, record_key: str, keys: set[str]) -> set[str]:
-        """Return the keys that a record names; all of them if it cannot be read."""
+        """Return the keys that a record names, or all of them if it is unreadable."""
         try:
             record = await read_record(self._redis, record_key)
         except UNREADABLE:

@@ -4,15 +4,15 @@ from typing import NamedTuple, Protocol
 
 
 class Cleaned(NamedTuple):
-    """How much was removed, and where the next step goes on; an empty cursor: nothing is left to look at."""
+    """The number of removed objects, and the cursor of the next step, empty after the last one."""
 
     removed: int
     cursor: str = ""
 
 
 class Cleaner(Protocol):
-    """Removes one kind of what has expired. Any number of processes may do so at once, and each may die."""
+    """Removes expired objects of one kind. Processes may do so concurrently, and each may die."""
 
     async def clean(self, cursor: str, /, *, dry_run: bool) -> Cleaned:
-        """Take one limited step from a cursor on (empty: from the beginning)."""
+        """Run one limited step from a cursor on (empty: from the beginning)."""
         ...

@@ -1,4 +1,4 @@
-"""Removes conversations that nobody has added to for their time to live."""
+"""Removes conversations whose time to live has ended since their last message."""
 
 import time
 from datetime import timedelta
@@ -14,13 +14,13 @@ from everloop.stores.retention.cleaned import Cleaned
 from everloop.stores.scripts import remove_older
 
 _BATCH = 500
-"""Conversations that one step removes at most."""
+"""Limit of the conversations that one step removes."""
 
 
 class ExpiredConversations:
-    """Any number of processes may remove them at once, and each may die at any point.
+    """Removes expired conversations. Processes may do so concurrently, and each may die at any point.
 
-    `ttl` counts from the last message, also for conversations that began when it was longer.
+    `ttl` counts from the last message, also for conversations that were started with a longer one.
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta) -> None:
@@ -28,10 +28,10 @@ class ExpiredConversations:
         self._ttl = ttl.total_seconds()
 
     async def clean(self, _: str = "", *, dry_run: bool) -> Cleaned:
-        """Look at 500 conversations at most, and return how many were (or, at most, would be) removed.
+        """Check at most 500 conversations, and return how many were (or, at most, would be) removed.
 
         Raises:
-            RedisError: Redis is away.
+            RedisError: Redis does not answer.
         """
         due = int((time.time() - self._ttl) * 1000)
         if dry_run:
@@ -42,11 +42,11 @@ class ExpiredConversations:
         return Cleaned(removed, "due" if len(contexts) == _BATCH else "")
 
     async def _remove(self, context: str, due: int) -> int:
-        """Remove a conversation that is due; of another one list when it will be."""
+        """Remove a conversation if it is due, or list the time when it will be."""
         positions = conversation_positions_key(context)
 
         async def remove(pipeline: Pipeline) -> int:
-            """Return when it had its last message, or would have had it if it were not kept longer."""
+            """Return the time of its last message, which a longer retention moves."""
             kept, life = cast("list[str | None]", await pipeline.hmget(positions, "kept", "life"))
             left = await pipeline.pttl(positions)
             at = int(time.time() * 1000) + left - int(kept) * 1000 if kept else 0

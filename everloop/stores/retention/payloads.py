@@ -1,8 +1,8 @@
 """Removes large payloads of workflows that Temporal has deleted.
 
-A payload lies in the folder of its task (`runtime.temporal.payloads.payload_folder`), so it says who may need
-it: the task, its sub-agents and its deliveries. As long as Temporal knows one of these, open or closed, its
-history may be read, replayed or reset, and all of the folder stays, however old it is.
+A payload is stored in the folder of its task (`runtime.temporal.payloads.payload_folder`), which names its
+users: the task, its sub-agents and its deliveries. As long as Temporal stores one of these, open or closed,
+its history may be read, replayed or reset, so the folder stays, however old it is.
 """
 
 import re
@@ -24,7 +24,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class UnknownPayloads:
-    """Any number of processes may clean them up at once, and each may die at any point.
+    """Removes payloads of deleted workflows. Processes may do so concurrently, and each may die at any point.
 
     `ttl` counts from the last write of a payload. It has no effect if it is shorter than Temporal's
     retention.

@@ -1,4 +1,4 @@
-"""Removes tasks and artifacts that somebody wants to be gone."""
+"""Removes tasks and artifacts on request."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,7 +39,7 @@ from everloop.stores.retention.users import remove_folder
 from everloop.workflows.contract.names import root_task_id
 
 _OPEN = "open"
-"""Field of the registry that names no key."""
+"""Field of the registry that is not a key."""
 
 _KEYS = (
     registry_key,
@@ -52,17 +52,17 @@ _KEYS = (
     secrets_key,
     push_configs_key,
 )
-"""Of each client's task. What has others in their names, transcripts, is named by the registry."""
+"""Keys of each client's task. Keys with other parts in their names, transcripts, are in the registry."""
 
 
 class TaskRemoval:
-    """Removes what Redis keeps in the hash slots of tasks. It is safe to repeat."""
+    """Removes the data of tasks in their hash slots in Redis. It is safe to repeat."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
     async def keys_of(self, task_ids: Sequence[str]) -> int:
-        """Remove the keys of clients' tasks and their sub-agents; return how many there were."""
+        """Remove the keys of clients' tasks and their sub-agents; return their number."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for task_id in task_ids:
                 pipeline.hkeys(registry_key(task_id))
@@ -75,9 +75,9 @@ class TaskRemoval:
 
 
 class ArtifactRemoval:
-    """Removes artifacts with their blobs, and is not done before these are gone; it is safe to repeat.
+    """Removes artifacts with their blobs. It is safe to repeat.
 
-    Blobs go first: whoever goes on after a crash finds the rest by the record.
+    Blobs go first: a repetition after a crash finds the rest by the record.
     """
 
     def __init__(self, redis: Redis, blobs: Blobs) -> None:
@@ -88,10 +88,10 @@ class ArtifactRemoval:
     async def of_context(self, context: str, task_id: str = "") -> tuple[int, int]:
         """Remove all artifacts of a context, or those of one task and its sub-agents.
 
-        Return how many artifacts and blobs there were.
+        Return the numbers of artifacts and blobs.
 
         Raises:
-            BlobsUnavailableError, RedisError: some may be left.
+            BlobsUnavailableError, RedisError: Some may be left.
         """
         keys = cast("list[str]", await self._redis.zrange(context_artifacts_key(context), 0, -1))
         artifacts = blobs = 0
@@ -107,7 +107,7 @@ class ArtifactRemoval:
         return artifacts, blobs
 
     async def has_any(self, context: str) -> bool:
-        """Say whether a context has an artifact."""
+        """Return whether a context has an artifact."""
         return bool(await self._redis.exists(context_artifacts_key(context)))
 
     async def one(self, context: str, artifact_id: str) -> tuple[int, int]:
@@ -135,7 +135,7 @@ class ArtifactRemoval:
         return True
 
     async def contexts_of(self, prefix: str) -> set[str]:
-        """Return the contexts, by their keys, whose keys begin so and that have artifacts, or had them."""
+        """Return the contexts, by keys with a prefix, that have or had artifacts."""
         tags = set[str]()
         for key, before in (
             (EXPIRING_ARTIFACTS_KEY, ARTIFACT_RECORD_PREFIX),
@@ -147,7 +147,7 @@ class ArtifactRemoval:
         return set(map(unquote, tags))
 
     async def _read(self, record_key: str) -> ArtifactRecord | None:
-        """Return a record, also of one that has expired; None where there is none, or it cannot be read."""
+        """Return a record, even an expired one, or None if it is missing or unreadable."""
         with suppress(*UNREADABLE):
             return await read_record(self._redis, record_key)
         return None
@@ -160,7 +160,7 @@ class ArtifactRemoval:
         if record:
             await remove_artifact(self._redis, self._kept, record_key)
             await self._redis.zrem(record.address.pending_key, *(blobs or {""}))
-        else:  # the key that encrypts it may be lost, and with it how many tails there are
+        else:  # its encryption key may be lost, and with it the number of tails
             name = record_key.removeprefix(ARTIFACT_RECORD_PREFIX)
             tails = [f"{ARTIFACT_TAIL_PREFIX}{name}:{index}" for index in range(MAX_PARTS)]
             await self._redis.unlink(record_key, *tails)

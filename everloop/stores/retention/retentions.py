@@ -1,4 +1,4 @@
-"""Keeps contexts and tasks for as long as somebody said, and no longer."""
+"""Applies the retention of contexts and tasks."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -16,17 +16,18 @@ from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
 from everloop.workflows.contract.names import context_key
 
 LOOK_AFTER = timedelta(hours=12)
-"""How soon is looked again at what is kept longer: what was added since would live for a day at least. Events
-would not, but are kept by whoever publishes the end of their task."""
+"""Time until contexts and tasks with a longer retention are checked again: data that was added since lives
+for a day at least. Events would not, but the publisher of the end of their task extends their time to live.
+"""
 
 LOOKED_AT = 100
 
 
 class Retentions:
-    """Sees to it that contexts and tasks are kept as long as somebody said, and no longer.
+    """Applies the retention of contexts and tasks.
 
-    What is to go sooner than it would by itself is deleted as if its owner had asked for it. Of what is to
-    stay longer the times to live are prolonged.
+    If it is shorter than the default time to live, the data is deleted as on a request of the owner. If it is
+    longer, the times to live are extended.
     """
 
     def __init__(self, redis: Redis, blobs: Blobs, deletions: Deletions) -> None:
@@ -36,7 +37,7 @@ class Retentions:
         self._deletions = deletions
 
     async def clean(self, _: str = "", *, dry_run: bool) -> Cleaned:
-        """Look at 100 contexts at most; return how many deletions were (or would be) begun."""
+        """Check at most 100 contexts; return how many deletions were (or would be) started."""
         due = await self._contexts.due(LOOKED_AT)
         begun = sum([await self._look_at(each, dry_run=dry_run) for each in due])
         return Cleaned(begun, "due" if len(due) == LOOKED_AT and not dry_run else "")
@@ -68,12 +69,12 @@ class Retentions:
 
 
 def _end(task: ContextTask) -> datetime | None:
-    """Return until when a task is kept that has ended; None where nobody has said it."""
+    """Return the end of an ended task's retention, or None if no retention was set."""
     return task.changed_at + task.retention if task.retention and not task.is_open else None
 
 
 def _over(context: Context, at: datetime) -> Iterator[DeletionTarget]:
-    """Yield what is to be deleted of a context: all of it, or tasks."""
+    """Yield the deletions that are due in a context: the context itself, or single tasks."""
     named: Mapping[str, Any] = {"owner": context.owner, "context_id": context.context_id}
     if context.end and context.end <= at:
         yield DeletionTarget(kind=DeletionKind.CONTEXT, if_over=True, **named)

@@ -1,8 +1,7 @@
-"""Who uses a blob store: nothing is removed from one that two Everloops use.
+"""Users of a blob store: nothing is removed from a store that two Everloops use.
 
-Two Everloops can be given the same directory or bucket by mistake. Then neither may remove what the other put
-there. So each writes its name into the store itself, and where there is another name nothing is removed until
-an operator has decided.
+Two Everloops may share a directory or bucket by mistake. Then neither may remove the other's blobs. So each
+registers in the store itself, and with a second user nothing is removed until an operator has decided.
 """
 
 from collections.abc import AsyncGenerator
@@ -23,7 +22,7 @@ FOLDER = "used-by"
 _LONGEST_QUEUE = 60
 
 _ANY_AGE = timedelta(days=-36_500)
-"""Also a name that the clock of the store, or of another machine, puts into our future."""
+"""Includes names that the clock of the store, or of another machine, dates into the future."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -40,24 +39,24 @@ class BlobsSharedError(Exception):
 
 
 async def register_user(blobs: Blobs, client: Client, task_queue: str) -> str:
-    """Put down that we use this store, and return where.
+    """Register as a user of the store, and return the registration's key.
 
     Raises:
-        BlobsUnavailableError, RPCError: the store, or Temporal, is away.
+        BlobsUnavailableError, RPCError: The store, or Temporal, does not answer.
     """
     namespace = await namespace_id(client)
-    # A queue that is too long for a key stands there by its end, which tells more than its beginning.
+    # A long queue is shortened to its end, which identifies it better than its beginning.
     ours = f"{FOLDER}/{namespace}/{quote(task_queue, safe='').replace('.', '%2E')[-_LONGEST_QUEUE:]}"
     await blobs.put(ours, b"")
     return ours
 
 
 async def announce_user(client: Client, blobs: Blobs, task_queue: str) -> None:
-    """Put down that we use this store before anything is in it, so that others who clean it up know.
+    """Register as a user before the store has any payloads, so that the cleanup of others finds it.
 
-    What fails is a warning: our own housekeeping puts it down as well.
+    A failure is only a warning: our own housekeeping registers as well.
     """
-    if blobs.expires:  # nobody removes anything there
+    if blobs.expires:  # blobs expire by themselves
         return
     try:
         await register_user(blobs, client, task_queue)
@@ -68,11 +67,11 @@ async def announce_user(client: Client, blobs: Blobs, task_queue: str) -> None:
 
 
 async def require_sole_user(blobs: Blobs, client: Client, task_queue: str) -> None:
-    """Put down that we use this store, and make sure that nobody else does.
+    """Register as a user of the store, and check that it is the only one.
 
     Raises:
-        BlobsSharedError: somebody else does.
-        BlobsUnavailableError, RPCError: the store, or Temporal, cannot answer now.
+        BlobsSharedError: The store has another user.
+        BlobsUnavailableError, RPCError: The store, or Temporal, does not answer.
     """
     ours = await register_user(blobs, client, task_queue)
     pages = _pages(blobs, FOLDER)
@@ -82,22 +81,22 @@ async def require_sole_user(blobs: Blobs, client: Client, task_queue: str) -> No
 
 
 async def remove_folder(blobs: Blobs, folder: str) -> list[str]:
-    """Remove all blobs of a folder, however new; return which there were.
+    """Remove all blobs of a folder, whatever their age; return their keys.
 
     Raises:
-        BlobsUnavailableError: some may be left.
+        BlobsUnavailableError: Some may be left.
     """
     removed = list[str]()
     async for keys in _pages(blobs, folder):
         for key in keys:
-            if not await blobs.remove(key, _ANY_AGE):  # one that expires is left to Redis
+            if not await blobs.remove(key, _ANY_AGE):  # Redis removes it when it expires
                 await blobs.delete(key)
         removed += keys
     return removed
 
 
 async def _pages(blobs: Blobs, folder: str) -> AsyncGenerator[tuple[str, ...]]:
-    """Yield the keys of all blobs of a folder, however new, page by page."""
+    """Yield the keys of all blobs of a folder, whatever their age, page by page."""
     cursor: str | None = None
     while cursor != "":
         page = await blobs.list_old(folder, _ANY_AGE, cursor or "")

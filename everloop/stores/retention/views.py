@@ -1,4 +1,4 @@
-"""Takes tasks whose views have expired, and contexts, out of the lists of their owners."""
+"""Removes tasks with expired views, and empty contexts, from the lists of their owners."""
 
 from redis.asyncio import Redis
 
@@ -10,14 +10,14 @@ from everloop.stores.log.lists import TaskLists
 from everloop.stores.retention.cleaned import Cleaned
 
 _SCANNED = 1000
-"""Keys that one call to Redis looks at."""
+"""Limit of the keys that one call to Redis scans."""
 
 _SCANS = 50
-"""Calls of that kind that one step makes."""
+"""Limit of these calls in one step."""
 
 
 class ExpiredViews:
-    """Redis removes the views themselves. Any number of processes may do this at once, and each may die."""
+    """Redis removes the views themselves. Processes may run this concurrently, and each may die."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -25,10 +25,10 @@ class ExpiredViews:
         self._contexts = Contexts(redis)
 
     async def clean(self, cursor: str, *, dry_run: bool) -> Cleaned:
-        """Look through 50,000 keys from a cursor on; return how many tasks were (or would be) taken out.
+        """Scan 50,000 keys from a cursor on; return how many tasks were (or would be) removed from lists.
 
         Raises:
-            RedisError: Redis is away.
+            RedisError: Redis does not answer.
         """
         removed = 0
         for _ in range(_SCANS):
