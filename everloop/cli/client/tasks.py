@@ -191,7 +191,7 @@ def _value(value: str, data: str) -> "JsonValue":
         try:
             return cast("JsonValue", json.loads(data))
         except ValueError as error:
-            raise misused(f"--data is no JSON: {error}") from None
+            raise misused(f"--data is not JSON: {error}") from None
     if value != "-":
         return value or None
     from everloop.cli.client.files import text_of_stdin

@@ -53,7 +53,7 @@ async def test_a_busy_provider_delays_no_other(redis: Redis) -> None:
     assert [reply.text for reply in replies] == ["Hi", "Hello", "Back"]
     assert len(rig.provider.requests) == 3
     assert all(delay and timedelta(seconds=50) < delay <= timedelta(seconds=66) for delay in delays)
-    assert note.startswith(f"waiting for the model: {name} wants to be asked for m later (429); retry in")
+    assert note.startswith(f"waiting for the model: {name} has asked for a pause of m (429); retry in")
     assert recorded.counts("everloop.model.gate") == {(name, "asked"): 1}
 
 

@@ -224,7 +224,7 @@ def test_the_delay_goes_to_the_retry(error: Exception, failures_so_far: int, sec
         ("rate", 0, 12, "office takes 500 requests a minute"),
         ("slots", 0, 12, "office takes 8 at once"),
         ("down", 1, 12, "office is down: its last calls failed"),
-        ("asked", 1, 12, "office wants to be asked for gpt later (429)"),
+        ("asked", 1, 12, "office has asked for a pause of gpt (429)"),
         ("down", 7, 30, "office is down: its last calls failed"),
     ],
 )

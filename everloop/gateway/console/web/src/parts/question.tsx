@@ -190,7 +190,7 @@ function SchemaForm({ schema, busy, give }: { schema: Schema; busy: boolean; giv
           void give({ answer: JSON.parse(text) as JsonValue });
           setProblem("");
         } catch (error) {
-          setProblem(`That is no JSON: ${(error as Error).message}`);
+          setProblem(`That is not JSON: ${(error as Error).message}`);
         }
       }}
     >
@@ -281,7 +281,7 @@ function JsonField({ name, schema, required, value, set, whole }: FieldProps & {
               set(currentTarget.value.trim() ? (JSON.parse(currentTarget.value) as JsonValue) : undefined);
               currentTarget.setCustomValidity("");
             } catch (error) {
-              currentTarget.setCustomValidity(`That is no JSON: ${(error as Error).message}`);
+              currentTarget.setCustomValidity(`That is not JSON: ${(error as Error).message}`);
             }
           }}
         />
