@@ -127,7 +127,7 @@ def find_servers() -> None:
     everloop schedules add --agent watcher --text "Look for news." --every 30m --id news"""
 )
 def add(  # noqa: PLR0913 -- each is an option
-    agent: Annotated[str, option("ID", "Who gets it.")],
+    agent: Annotated[str, option("ID", "Agent of the tasks.")],
     text: Annotated[str, option("TEXT", "The message.", check_text)],
     *,
     cron: Annotated[str, option("CRON", f"Cron expression: {FIELDS}, as in '0 9 * * 1-5'.", check_cron)] = "",

@@ -21,7 +21,7 @@ UNREADABLE = (EncryptionError, ValidationError)
 async def remove_artifact(
     redis: Redis, blobs: ArtifactBlobs, record_key: str, due_at: datetime | None = None
 ) -> bool:
-    """Remove the artifact of this record, if it expires before a time (None: always).
+    """Remove the artifact of this record, if it has expired by a time (None: always).
 
     Return whether it existed. One that expires later is listed by that time.
     """
