@@ -1,4 +1,4 @@
-"""What tests of activities share: the spans of this process, and views of tasks in each store."""
+"""Fixtures of tests of activities: the spans of this process, and views of tasks in each store."""
 
 from collections.abc import Iterator
 
@@ -26,4 +26,4 @@ def spans() -> Iterator[InMemorySpanExporter]:
 
 @pytest.fixture(autouse=True)
 def stores(redis: Redis) -> None:
-    """Each test has an empty database, on which rigs put their stores."""
+    """Return the stores of one test, on an empty database."""

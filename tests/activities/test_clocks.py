@@ -1,4 +1,4 @@
-"""Clocks that are put back, of Redis and of Temporal: calls do not wait for the old time, nor run twice."""
+"""Clocks of Redis and Temporal that are set back: calls neither wait for the old time nor run twice."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -58,7 +58,7 @@ class Process(ToolRig):
 
 @asynccontextmanager
 async def _paying(process: Process) -> AsyncGenerator[asyncio.Task[ToolReply]]:
-    """Let the first attempt run meanwhile."""
+    """Run the first attempt during the block."""
     running = asyncio.create_task(process.attempt_call(process.pay()))
     await process.begun.wait()
     yield running
@@ -70,7 +70,7 @@ async def _paying(process: Process) -> AsyncGenerator[asyncio.Task[ToolReply]]:
 async def test_the_call_of_a_dead_worker_is_taken_up_though_the_clock_of_redis_was_put_back(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next attempt waits for as long as the lease was, at most."""
+    """A dead worker's call is taken over after at most one lease, though Redis' clock was set back."""
     monkeypatch.setattr("everloop.activities.tools.records.TOOL_LEASE", 0.5)
     dying, clock, task_id = FastClock(redis, HOUR), FastClock(redis), new_id()
     async with _paying(Process(dying, task_id)):
@@ -87,7 +87,10 @@ async def test_the_call_of_a_dead_worker_is_taken_up_though_the_clock_of_redis_w
 async def test_a_worker_that_lives_keeps_its_call_though_the_clock_of_redis_is_put_back(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The attempt that waits for it looks before the lease is renewed, and finds it held all the same."""
+    """The call of a live worker stays its own.
+
+    A waiting attempt that looks before the renewal finds a lease.
+    """
     monkeypatch.setattr(lease, "POLL", 0.01)
     monkeypatch.setattr(lease, "RENEWAL", 0.2)
     clock, task_id = FastClock(redis, HOUR), new_id()
@@ -97,7 +100,7 @@ async def test_a_worker_that_lives_keeps_its_call_though_the_clock_of_redis_is_p
         clock.ahead = timedelta()
         waiting = asyncio.create_task(later.attempt_call(later.pay()))
         before = clock.scripts
-        while clock.scripts < before + 50:  # noqa: ASYNC110 -- looks and renewals, which are no events
+        while clock.scripts < before + 50:  # noqa: ASYNC110 -- looks and renewals raise no event
             await asyncio.sleep(0.01)
         process.gate.set()
         result = await running
@@ -109,7 +112,7 @@ async def test_a_worker_that_lives_keeps_its_call_though_the_clock_of_redis_is_p
 
 @pytest.mark.parametrize("later", ["attempt", "run"])
 async def test_a_call_is_taken_up_though_the_clock_of_temporal_was_put_back(redis: Redis, later: str) -> None:
-    """By the next attempt, or by that of a run that an operator has made by Reset."""
+    """The next attempt, or one after a Reset, takes the call over though Temporal's clock was set back."""
     process = Process(redis, new_id())
     process.ahead = _now_on() + HOUR
     await process.lose(process.pay())
@@ -126,7 +129,7 @@ async def test_a_call_is_taken_up_though_the_clock_of_temporal_was_put_back(redi
 async def test_an_earlier_attempt_comes_too_late_however_far_the_clock_of_temporal_is(
     redis: Redis, ahead: timedelta
 ) -> None:
-    """It has been held up on its way to the worker."""
+    """A delayed earlier attempt does not run, however far the clock of Temporal is ahead."""
     process = Process(redis, new_id())
     process.ahead = _now_on() + ahead
     process.attempt = 1
@@ -139,7 +142,7 @@ async def test_an_earlier_attempt_comes_too_late_however_far_the_clock_of_tempor
 
 
 async def test_notifications_go_on_though_the_clock_of_temporal_was_put_back(redis: Redis) -> None:
-    """Each is an activity of its own, under one lease."""
+    """Notifications continue: each is an activity of its own under one lease."""
     async with push_rig() as (rig, hook):
         await rig.begin(status(1))
         at = datetime.now(UTC) + HOUR
@@ -156,7 +159,7 @@ async def test_notifications_go_on_though_the_clock_of_temporal_was_put_back(red
 async def test_what_a_short_call_writes_counts_though_the_clock_of_temporal_was_put_back(
     redis: Redis,
 ) -> None:
-    """A transcript is sent again, by attempts of which the later one is the earlier by that clock."""
+    """A transcript is sent again though the later attempt is the earlier one by Temporal's clock."""
     task = TaskRef(task_id=new_id(), run_id="run", context_id=new_id(), owner="o", agent_id="agent")
     port = CachedTranscripts(Transcripts(redis), ToolRecords(redis))
 
@@ -172,7 +175,7 @@ async def test_what_a_short_call_writes_counts_though_the_clock_of_temporal_was_
 
 
 async def test_artifacts_are_written_again_though_the_clock_of_temporal_was_put_back(redis: Redis) -> None:
-    """By the next attempt of an idempotent tool, whose first one was lost."""
+    """The next attempt of an idempotent tool writes its artifacts again after the first was lost."""
 
     @tool(idempotent=True, retries=Retries(attempts=2, delay=timedelta()))
     async def write(context: ToolContext) -> str:
@@ -195,5 +198,5 @@ async def test_artifacts_are_written_again_though_the_clock_of_temporal_was_put_
 
 
 def _now_on() -> timedelta:
-    """Return how far the present is ahead of the beginning of a rig's clock."""
+    """Return the difference between the present and the start of a rig's clock."""
     return datetime.now(UTC) - datetime(2026, 11, 21, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Steps of a deletion, where little is left of what is deleted."""
+"""Steps of a deletion of partly lost data."""
 
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
@@ -57,7 +57,7 @@ async def deletion(redis: Redis, temporal_address: str, tmp_path: Path) -> Async
 async def test_what_a_task_said_goes_though_nothing_else_is_left_of_it(
     redis: Redis, deletion: StoreDeletion
 ) -> None:
-    """Its view may have expired just before its time was over, and Temporal has forgotten it long ago."""
+    """Messages are deleted even if the view has expired and Temporal has no record of the task."""
     views, conversations = TaskViews(redis), Conversations(redis)
     view = submitted(owner=new_id(), context_id="c")
     await completed_task(views, view)
@@ -74,7 +74,7 @@ async def test_what_a_task_said_goes_though_nothing_else_is_left_of_it(
 async def test_files_of_a_task_and_its_sub_agents_go_with_it(
     redis: Redis, deletion: StoreDeletion, tmp_path: Path
 ) -> None:
-    """With their content, also what a change that died has put; those of other tasks of its context stay."""
+    """Files of a task and its sub-agents are deleted, also a dead change's; those of other tasks stay."""
     views, view = TaskViews(redis), submitted(owner=new_id(), context_id="c")
     await completed_task(views, view)
     context, blobs = context_key(view.owner, "c"), LocalBlobs(tmp_path)
@@ -100,7 +100,10 @@ async def test_files_of_a_task_and_its_sub_agents_go_with_it(
 async def test_a_context_goes_with_a_task_that_only_temporal_knows(
     deletion: StoreDeletion, temporal_address: str
 ) -> None:
-    """Redis has lost it. If only what is over is to go, it stays as long as the task runs."""
+    """A context of a task that only Temporal has a record of is deleted.
+
+    A deletion of expired tasks keeps it while the task runs.
+    """
     client, owner = await Client.connect(temporal_address), new_id()
     attributes = [SearchAttributePair(names.OWNER, owner), SearchAttributePair(names.CONTEXT_ID, "c")]
     task = await client.start_workflow(
@@ -122,7 +125,7 @@ async def test_a_context_goes_with_a_task_that_only_temporal_knows(
 
 
 async def test_what_outlives_the_view_of_a_task_goes_with_it(redis: Redis, deletion: StoreDeletion) -> None:
-    """A transcript may be kept for longer than the view that names it; then the hash of keys does."""
+    """A transcript that outlives its view is deleted by the hash of keys."""
     views = TaskViews(redis, RetentionSettings(task_ttl_days=1))
     transcripts = Transcripts(redis, ttl=timedelta(days=9))
     view = submitted(owner=new_id(), context_id="c")
@@ -139,7 +142,10 @@ async def test_what_outlives_the_view_of_a_task_goes_with_it(redis: Redis, delet
 async def test_a_context_goes_with_the_last_that_is_in_it(
     redis: Redis, deletion: StoreDeletion, tmp_path: Path, left: str
 ) -> None:
-    """Its title and its retention too, also after a step that died; what is left in it keeps it listed."""
+    """A context is deleted with its last task, with title and retention, also after a step that died.
+
+    Anything left in it keeps it listed.
+    """
     views, view = TaskViews(redis), submitted(owner=new_id(), context_id="c")
     await completed_task(views, view)
     if left == "a task":
@@ -169,7 +175,7 @@ async def test_a_context_goes_with_the_last_that_is_in_it(
 
 
 async def test_steps_look_at_nothing_but_what_they_delete(redis: Redis, deletion: StoreDeletion) -> None:
-    """Keys are found by their names; all are looked through only once neither task nor context is left."""
+    """Steps read the keys of their data by name, and scan only once neither task nor context is left."""
     views, owner = TaskViews(redis), new_id()
     for context in ("a", "a", "b"):
         await completed_task(views, submitted(owner=owner, context_id=context))
@@ -189,7 +195,7 @@ async def test_steps_look_at_nothing_but_what_they_delete(redis: Redis, deletion
 async def test_a_task_that_begins_in_a_context_whose_time_is_over_keeps_it(
     redis: Redis, deletion: StoreDeletion
 ) -> None:
-    """Also where the deletion of the others is under way: nothing that was said since then is lost."""
+    """A task that begins in an expired context keeps it and its messages, even during the deletion."""
     views, conversations, owner = TaskViews(redis), Conversations(redis), new_id()
     old = [submitted(owner=owner, context_id=context) for context in ("early", "late", "late")]
     for view in old:
@@ -229,7 +235,7 @@ async def test_a_task_that_begins_in_a_context_whose_time_is_over_keeps_it(
 async def test_artifacts_go_that_nobody_can_decrypt(
     redis: Redis, redis_url: str, deletion: StoreDeletion, tmp_path: Path, kind: DeletionKind
 ) -> None:
-    """The key of a record may be lost: what stands for it goes, with its tails and blobs."""
+    """An artifact whose record has a lost key is deleted with its tails and blobs."""
     owner, blobs = new_id(), LocalBlobs(tmp_path)
     context = context_key(owner, "c")
     async with connect_redis(redis_url.replace("/0", "/1"), keyring("lost")) as encrypted:
@@ -252,7 +258,7 @@ async def test_artifacts_go_that_nobody_can_decrypt(
 async def test_a_schedule_goes_with_files_that_nobody_can_decrypt(
     redis: Redis, redis_url: str, temporal_address: str, deletion: StoreDeletion
 ) -> None:
-    """They are in a context of their own, and go as others of its owner do."""
+    """Files that cannot be decrypted are deleted with a schedule, in a context of their own."""
     client = await Client.connect(temporal_address, data_converter=WIRE_DATA_CONVERTER)
     owner, schedules = new_id(), Schedules(client, "queue")
     once = Recurrence(at=datetime.now(UTC) + timedelta(days=999))
@@ -271,26 +277,26 @@ async def test_a_schedule_goes_with_files_that_nobody_can_decrypt(
 
 
 def all_of(view: TaskView) -> DeletionTarget:
-    """Return what deletes a task."""
+    """Return the deletion of a task."""
     return DeletionTarget(
         kind=DeletionKind.TASK, owner=view.owner, context_id=view.context_id, id=view.task_id
     )
 
 
 async def done(deletion: StoreDeletion, target: DeletionTarget) -> None:
-    """Take steps until one finds nothing any more."""
+    """Take steps until one finds nothing to delete."""
     await until(
         lambda: ActivityEnvironment().run(deletion.remove, target), does=lambda step: step.found_nothing
     )
 
 
 async def completed_task(views: TaskViews, view: TaskView) -> None:
-    """Keep a task that ended long ago."""
+    """Store a task that ended long ago."""
     await views.create(view)
     await views.publish(view.task_id, "run", [status(2, TaskState.COMPLETED)])
 
 
 async def scans_of(redis: Redis) -> int:
-    """Return how often the server looked through its keys."""
+    """Return the server's number of key scans."""
     counts = cast("dict[str, dict[str, int]]", await redis.info("commandstats"))
     return counts.get("cmdstat_scan", {"calls": 0})["calls"]

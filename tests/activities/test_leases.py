@@ -1,4 +1,4 @@
-"""An attempt that nobody wants ends, although the cancellation is lost at first; what heartbeats carry on."""
+"""Unneeded attempts end even if their cancellation is lost at first; heartbeats carry counts on."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ from everloop.stores.tool_records import ToolRecords
 from tests.support.stores import database
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=4)
-"""After 5 seconds more the SDK takes an attempt for lost whose heartbeats Temporal has not answered."""
+"""5 seconds later the SDK cancels an attempt whose heartbeats Temporal has not answered."""
 
 
 class Endless:
@@ -49,7 +49,7 @@ class Endless:
 
     async def _work(self) -> None:
         self.begun.set()
-        while not activity.is_cancelled():  # noqa: ASYNC110 -- the SDK knows
+        while not activity.is_cancelled():  # noqa: ASYNC110 -- the SDK cancels it
             await asyncio.sleep(0.02)
         self.is_lost.set()
         await asyncio.Event().wait()
@@ -71,7 +71,7 @@ class Waiting:
 
 
 def working(client: Client, queue: str, kind: type, work: Callable[..., object]) -> Worker:
-    """Return a worker for one kind of workflow, and its one activity."""
+    """Return a worker for one kind of workflow and its activity."""
     runner = UnsandboxedWorkflowRunner()
     return Worker(
         client, task_queue=queue, workflows=[kind], activities=[work], workflow_runner=runner, build_id="test"
@@ -82,7 +82,10 @@ CANCELED = ActivityCancellationDetails(cancel_requested=True)
 
 
 async def test_work_that_loses_its_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `asyncio.wait_for` may lose one in Python 3.11, which clients of servers use."""
+    """Work that loses its cancellation is cancelled again.
+
+    `asyncio.wait_for` of Python 3.11, in clients of servers, may lose one.
+    """
     monkeypatch.setattr(lease, "LAST_WORDS", 0.02)
     begun, cancelled, environment = asyncio.Event(), list[bool](), ActivityEnvironment()
 
@@ -105,7 +108,7 @@ async def test_work_that_loses_its_cancellation_is_cancelled_again(monkeypatch: 
 async def test_work_does_not_begin_where_the_claim_has_lost_the_cancellation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would be waited for as long as it takes."""
+    """Work does not start if the claim has lost the cancellation."""
     environment, claimed = ActivityEnvironment(), asyncio.Event()
 
     async def losing(*steps: Step[Any]) -> tuple[Any, ...]:
@@ -128,7 +131,7 @@ async def test_work_does_not_begin_where_the_claim_has_lost_the_cancellation(
 
 
 async def test_a_renewal_that_fails_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an outage of a moment the call is still ours: no other attempt takes it while we work on it."""
+    """A failed renewal is repeated after a short outage, and the call stays ours."""
     monkeypatch.setattr(lease, "RENEWAL", 0.01)
     records, tried, again = ToolRecords(database()), list[float](), asyncio.Event()
     renew = records.renew
@@ -155,7 +158,7 @@ async def _hold(records: ToolRecords, work: Callable[[], Coroutine[object, objec
 async def test_an_attempt_that_the_sdk_alone_takes_for_lost_is_cancelled(
     temporal_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Temporal stood still, and then took a heartbeat before it saw that it was late: the attempt looks."""
+    """An attempt that the SDK cancels asks Temporal for its state: Temporal may accept a late heartbeat."""
     monkeypatch.setattr(lease, "_LOOK", 1)
     client, queue, call = await Client.connect(temporal_address), str(uuid4()), Endless()
     async with working(client, queue, Waiting, call.work):
@@ -172,16 +175,16 @@ async def test_an_attempt_that_the_sdk_alone_takes_for_lost_is_cancelled(
 async def test_an_attempt_that_stood_still_asks_whether_its_task_is_there(
     temporal_address: str, monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
-    """Redis knows no more of one that was deleted than if it had been emptied, and would let it write.
+    """An attempt that was suspended asks Temporal for its task: Redis would accept a deleted task's writes.
 
-    Nor does the end of its lease bring the task back.
+    The end of its lease does not bring the task back either.
     """
     client = await Client.connect(temporal_address)
     queue, begun, go_on = str(uuid4()), asyncio.Event(), asyncio.Event()
     refused = asyncio.get_running_loop().create_future()
 
     async def find_nothing(*_: object) -> None:
-        """Answer as Temporal does of a task that was deleted."""
+        """Raise Temporal's error for a deleted task."""
 
     @activity.defn
     async def work() -> None:
@@ -204,7 +207,7 @@ async def test_an_attempt_that_stood_still_asks_whether_its_task_is_there(
         await begun.wait()
         if task != "there":
             await handle.terminate()
-        if task == "deleted":  # which a server takes its time for
+        if task == "deleted":  # the server takes some time for it
             monkeypatch.setattr(lease, "find_run", find_nothing)
         go_on.set()
         assert await refused == (task != "there")
@@ -213,7 +216,7 @@ async def test_an_attempt_that_stood_still_asks_whether_its_task_is_there(
 
 
 async def _let_heartbeats_be_late(client: Client, workflow_id: str) -> None:
-    """Let Temporal wait for the heartbeats of an attempt for much longer than the SDK does."""
+    """Give an attempt a heartbeat timeout in Temporal that is much longer than the SDK's."""
     await client.workflow_service.update_activity_options(
         UpdateActivityOptionsRequest(
             namespace=client.namespace,
@@ -225,7 +228,7 @@ async def _let_heartbeats_be_late(client: Client, workflow_id: str) -> None:
     )
 
 
-# What heartbeats carry from one attempt to the next.
+# Values that heartbeats carry from one attempt to the next.
 
 
 @activity.defn
@@ -256,7 +259,7 @@ class Counting:
 
 
 async def test_failures_are_counted_across_attempts(temporal_address: str) -> None:
-    """The count survives an attempt that failed at once, and one that counted nothing."""
+    """The count of failures survives an attempt that failed at once, and one without a count."""
     client, queue = await Client.connect(temporal_address), str(uuid4())
     async with working(client, queue, Counting, count):
         assert await client.execute_workflow(Counting.run, id=queue, task_queue=queue) == 2

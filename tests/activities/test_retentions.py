@@ -1,4 +1,4 @@
-"""What the housekeeping deletes because its time is over, and how long it keeps the rest."""
+"""Deletion of expired tasks by the housekeeping, and expiry of other data."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 class Asked(Deletions):
-    """Takes down what is to be deleted."""
+    """A double that records requested deletions."""
 
     def __init__(self) -> None:
         self.targets = list[DeletionTarget]()
@@ -39,7 +39,7 @@ class Asked(Deletions):
 async def kept(
     views: TaskViews, owner: str, ago: timedelta, retention: timedelta | None, *, ended: bool = True
 ) -> TaskView:
-    """Keep a task of the context whose last status is so old, and that is kept for so long."""
+    """Store a task of the context with this age, retention and end."""
     seconds = (datetime.now(UTC) - ago - EPOCH).total_seconds()
     view = submitted(owner=owner, context_id="c", seconds=seconds)
     await views.create(view)
@@ -59,7 +59,7 @@ async def listed(redis: Redis, key: str) -> datetime:
 
 
 class Case(NamedTuple):
-    """How long the context and a task of it are kept, that has changed two hours ago."""
+    """The retention of a context and its task, which changed two hours ago."""
 
     context: timedelta | None
     task: timedelta | None
@@ -82,7 +82,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 async def test_only_what_is_over_is_deleted(redis: Redis, tmp_path: Path, case: Case) -> None:
-    """A context that a task begins in meanwhile may stay; who counts deletes nothing."""
+    """Only expired tasks are deleted; a context with a new task may stay, and a count deletes nothing."""
     await redis.delete(RETENTIONS_KEY)
     views, owner, asked = TaskViews(redis), new_id(), Asked()
     view = await kept(views, owner, 2 * HOUR, case.task, ended=case.ended)
@@ -104,7 +104,10 @@ async def test_only_what_is_over_is_deleted(redis: Redis, tmp_path: Path, case: 
 
 
 async def test_what_is_not_over_lives_as_long_as_somebody_said(redis: Redis, tmp_path: Path) -> None:
-    """All of a context counts from now while a task is open, a task from its end; nothing is shortened."""
+    """Other data gets its retention: from now while a task of the context is open, else from the task's end.
+
+    No expiry is shortened.
+    """
     await redis.delete(RETENTIONS_KEY)
     views, conversations, blobs = TaskViews(redis), Conversations(redis), LocalBlobs(tmp_path)
     artifacts, found = Artifacts(redis, blobs), dict[str, list[int]]()

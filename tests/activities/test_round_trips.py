@@ -1,4 +1,4 @@
-"""The scripts that a call runs in Redis, and in how many trips."""
+"""The scripts that a call runs in Redis, and the number of round trips."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Trips:
 
 
 async def test_a_tool_call_takes_two_trips(trips: Trips) -> None:
-    """Whatever it does itself."""
+    """A tool call takes two trips besides those of its function."""
 
     @tool
     async def double(number: int) -> int:
@@ -47,7 +47,10 @@ async def test_a_tool_call_takes_two_trips(trips: Trips) -> None:
 
 
 async def test_a_model_call_takes_four_trips_and_its_stream(trips: Trips) -> None:
-    """It says that it begins when it has the transcript, and publishes its end when the reply is stored."""
+    """A model call takes four trips and its stream.
+
+    It publishes its start with the read of the transcript, and its end with the storage of the reply.
+    """
     async with model_rig([Reply(["Hel", "lo"])]) as rig:
         trips.clear()
         assert (await rig.run()).text == "Hello"

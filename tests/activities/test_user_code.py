@@ -1,4 +1,4 @@
-"""User code that raises what is no `Exception`, wherever it is called: one error, told once."""
+"""User code that raises another `BaseException`: one error, reported once, wherever it is called."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ from tests.support.servers.scripted_openai import Reply
 
 
 class PanicError(BaseException):
-    """As libraries in Rust raise them."""
+    """An exception as libraries in Rust raise it."""
 
 
 RAISED: dict[str, BaseException] = {
@@ -55,7 +55,7 @@ class City(BaseModel):
 
 
 async def _call(offered: Tool, *, quick: bool = False) -> str:
-    """Return what the model reads; the first attempt has to end so."""
+    """Return the model's message; the first attempt has to end with it."""
     rig = ToolRig(offered)
     call = rig.call(offered.name)
     reply = await (rig.quick_call(call) if quick else rig.attempt_call(call))
@@ -247,7 +247,7 @@ PLACES: dict[str, Callable[[Fail], Awaitable[str]]] = {
 @pytest.mark.parametrize("raised", RAISED)
 @pytest.mark.parametrize("place", PLACES)
 async def test_what_user_code_raises_is_told_once(place: str, raised: str) -> None:
-    """Nothing ends, hangs or comes again."""
+    """An exception of user code is reported once, and causes no end of the worker, hang or retry."""
 
     def fail() -> str:
         raise RAISED[raised]
@@ -255,13 +255,13 @@ async def test_what_user_code_raises_is_told_once(place: str, raised: str) -> No
     async with asyncio.timeout(30):
         told = await PLACES[place](fail)
 
-    # A coroutine makes a RuntimeError of a StopIteration, and an async generator does.
+    # A coroutine or an async generator turns a StopIteration into a RuntimeError.
     kinds = {type(RAISED[raised]).__name__, *(["RuntimeError"] if raised == "stop" else [])}
     assert any(kind in told for kind in kinds)
 
 
 async def test_the_model_reads_the_inner_errors_of_a_group() -> None:
-    """Of a task group: of one, that; of several, each."""
+    """The model reads the only error of a group, or each of several."""
 
     async def look_up(city: str) -> None:
         raise ValueError(f"there is no {city}")
@@ -287,7 +287,7 @@ async def test_the_model_reads_the_inner_errors_of_a_group() -> None:
 
 @pytest.mark.parametrize("raised", RAISED)
 async def test_a_policy_that_fails_asks(raised: str) -> None:
-    """Nothing runs unasked."""
+    """A policy that fails asks for an approval; the call does not run without one."""
 
     def fail(_: object) -> bool:
         raise RAISED[raised]
@@ -303,7 +303,7 @@ async def test_a_policy_that_fails_asks(raised: str) -> None:
 
 @pytest.mark.parametrize("raised", RAISED)
 async def test_what_is_let_go_of_may_fail(raised: str) -> None:
-    """Of a call for which nobody waits, of a provider, of a plugin: the next one is let go of, too."""
+    """A failing close of a call, a provider or a plugin is logged, and the next one is closed."""
 
     def fail() -> str:
         raise RAISED[raised]
@@ -340,7 +340,7 @@ async def test_what_is_let_go_of_may_fail(raised: str) -> None:
 
 
 def test_the_module_of_a_provider_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is imported when the worker starts, which says so in a line."""
+    """An error of a provider's module at the start of the worker is reported in a line."""
     (tmp_path / "panicking_models.py").write_text("class Panic(BaseException): ...\nraise Panic")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(StartError, match=r"cannot load 'panicking_models:make' \(Panic\)"):

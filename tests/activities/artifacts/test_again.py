@@ -1,4 +1,7 @@
-"""Artifacts of tools when stores go away, calls are repeated, attempts overlap: nothing lost or doubled."""
+"""Artifacts of tools during store outages, repeated calls and overlapping attempts.
+
+No content is lost or doubled.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +35,7 @@ async def write_thrice(context: ToolContext) -> str:
 
 
 async def forget_calls(rig: ToolRig) -> None:
-    """Let nothing be known of the calls of a task, as if the workers had been lost."""
+    """Delete the records of a task's calls, as if the workers had been lost."""
     await database().delete(records_key(rig.task_id), outcomes_key(rig.task_id))
 
 
@@ -47,7 +50,7 @@ def artifacts() -> RecordingArtifacts:
 async def test_a_store_that_is_away_is_waited_for(
     artifacts: RecordingArtifacts, error: Exception, moment: str, number: int
 ) -> None:
-    """Whether a change was made when its answer was lost or not, it is made once."""
+    """A change is made once, whether it took effect or not before its answer was lost."""
 
     def fail(at: int) -> Exception | None:
         return error if at == number else None
@@ -62,7 +65,7 @@ async def test_a_store_that_is_away_is_waited_for(
 
 
 class Interrupted(RecordingArtifacts):
-    """Goes away once, after the first piece that is read; meanwhile `a` may be replaced."""
+    """A source that fails once after its first piece; `a` may be replaced before the next read."""
 
     is_there = False
     replaced_by = b""
@@ -82,7 +85,7 @@ class Interrupted(RecordingArtifacts):
 
 @pytest.mark.parametrize("replaced_by", [b"", b"b", b"b" * 2 * MIB], ids=["no", "shorter", "as long"])
 async def test_reading_goes_on_where_it_was(artifacts: RecordingArtifacts, replaced_by: bytes) -> None:
-    """A store that goes away meanwhile is waited for; no byte comes twice, and no two files are mixed."""
+    """Reading resumes at its offset after an outage: no byte comes twice, and no two versions are mixed."""
 
     @tool
     async def read(context: ToolContext) -> str:
@@ -105,7 +108,7 @@ async def test_reading_goes_on_where_it_was(artifacts: RecordingArtifacts, repla
 async def test_an_attempt_that_was_taken_for_lost_does_not_disturb_the_next(
     artifacts: RecordingArtifacts,
 ) -> None:
-    """Neither its pieces nor its failure get into what the next one writes, and its outcome is not kept."""
+    """Pieces, failure and outcome of an overtaken attempt leave the next attempt's artifact unchanged."""
     began = {1: asyncio.Event(), 2: asyncio.Event()}
     goes_on = {1: asyncio.Event(), 2: asyncio.Event()}
 
@@ -139,7 +142,7 @@ async def test_an_attempt_that_was_taken_for_lost_does_not_disturb_the_next(
 
 
 def _drafting(drafted: Tool) -> Tool:
-    """Return a tool of the artifacts plugin's kind: its arguments tell what it writes."""
+    """Return a tool of the artifacts plugin's kind, whose arguments describe its artifacts."""
 
     def read(_written: str) -> ArtifactDraft:
         return ArtifactDraft("a", extends=True)
@@ -151,7 +154,7 @@ def _drafting(drafted: Tool) -> Tool:
 async def test_a_tool_that_tells_what_it_writes_does_it_once(
     artifacts: RecordingArtifacts, parts: int
 ) -> None:
-    """The worker was lost before the outcome was recorded; the store knows the call."""
+    """A drafting tool that runs again writes once: the store has a record of the first write."""
 
     @tool(idempotent=True)
     async def append(context: ToolContext) -> str:
@@ -173,7 +176,7 @@ async def test_a_tool_that_tells_what_it_writes_does_it_once(
 
 
 async def test_any_other_tool_that_runs_again_does_it_again(artifacts: RecordingArtifacts) -> None:
-    """Nobody knows whether it would do the same; what it makes anew is made anew."""
+    """Any other tool that runs again writes again, because its second run may differ."""
     said = iter(["first", "second"])
 
     @tool(idempotent=True)
@@ -192,7 +195,7 @@ async def test_any_other_tool_that_runs_again_does_it_again(artifacts: Recording
 
 @pytest.mark.parametrize("way", ["timeout", "cancellation"])
 async def test_a_file_that_is_cut_off_has_failed(artifacts: RecordingArtifacts, way: str) -> None:
-    """By the time of the tool, or because the task is cancelled; what was written stays."""
+    """A file fails if its tool times out or its task is cancelled; the content written so far stays."""
     began = asyncio.Event()
 
     @tool

@@ -1,4 +1,4 @@
-"""What the model writes and reads through the tools of the plugin artifacts."""
+"""Tools of the plugin artifacts, with which the model writes and reads artifacts."""
 
 from base64 import b64encode
 
@@ -12,7 +12,7 @@ from tests.support.rigs.artifacts.harness import ArtifactHarness
 
 
 async def test_an_update_creates_appends_and_completes() -> None:
-    """As in A2A; each call says what the artifact is now."""
+    """An update creates, appends and completes as in A2A, and each call returns the artifact's state."""
     harness = ArtifactHarness()
 
     results = [
@@ -35,7 +35,7 @@ async def test_an_update_creates_appends_and_completes() -> None:
 
 
 async def test_an_update_may_be_written_as_json_of_a2a() -> None:
-    """Names in camel case, other contents empty, fields that are not ours."""
+    """An update may be A2A JSON: names in camel case, empty other contents, unknown fields."""
     harness = ArtifactHarness()
     part: JsonValue = {"mediaType": "text/html", "text": "a", "raw": "", "url": None, "metadata": {}}
     artifact: JsonValue = {"artifactId": "doc", "parts": [part], "extensions": []}
@@ -45,7 +45,7 @@ async def test_an_update_may_be_written_as_json_of_a2a() -> None:
 
 
 async def test_a_binary_part_is_stored_as_bytes() -> None:
-    """It comes in base64."""
+    """A binary part comes in base64 and is stored as bytes."""
     harness = ArtifactHarness()
     raw = b64encode(b"\x00\xff").decode()
     await harness.update({"media_type": "image/png", "filename": "a.png", "raw": raw}, last_chunk=True)
@@ -54,7 +54,7 @@ async def test_a_binary_part_is_stored_as_bytes() -> None:
 
 
 async def test_an_update_again_replaces_the_artifact() -> None:
-    """A model that begins anew does not have to know that there was one."""
+    """An update without append replaces an existing artifact."""
     harness = ArtifactHarness()
     await harness.update({"text": "old"}, last_chunk=True)
     await harness.update({"text": "new"})
@@ -73,7 +73,7 @@ async def test_an_update_again_replaces_the_artifact() -> None:
     ],
 )
 async def test_a_part_that_is_none_is_refused(part: JsonValue, problem: str) -> None:
-    """The model reads which one, and what is wrong with it."""
+    """An invalid part is refused with its index and the problem."""
     result = await ArtifactHarness().update({"text": "fine"}, part)
     assert result.outcome == "invalid"
     assert "artifact.parts.1" in result.content
@@ -81,7 +81,7 @@ async def test_a_part_that_is_none_is_refused(part: JsonValue, problem: str) -> 
 
 
 async def test_a_refusal_of_the_store_reaches_the_model() -> None:
-    """By name, as a failure of the tool."""
+    """A refusal of the store reaches the model by its name, as a failure of the tool."""
     harness = ArtifactHarness()
     await harness.update({"text": "a"}, last_chunk=True)
     closed = await harness.update({"text": "b"}, append=True)
@@ -92,7 +92,7 @@ async def test_a_refusal_of_the_store_reaches_the_model() -> None:
 
 
 async def test_small_tools_write_step_by_step() -> None:
-    """Each does one thing."""
+    """Each small tool does one step."""
     harness = ArtifactHarness(granular=True)
     await harness.call(
         "create_artifact", artifact_id="doc", name="Doc", media_type="text/html", content="<p>"
@@ -128,7 +128,7 @@ async def test_small_tools_write_step_by_step() -> None:
     ],
 )
 def test_a_style_has_its_tools(style: str, names: list[str]) -> None:
-    """They run one after another, may be repeated, and the first one makes an artifact."""
+    """The tools of a style run one at a time, may be repeated, and include one that creates an artifact."""
     plugin = artifacts(style)  # pyright: ignore[reportArgumentType] -- from a table
     assert [tool.name for tool in plugin.tools] == names
     assert plugin.artifact_tool == names[0]
@@ -136,13 +136,13 @@ def test_a_style_has_its_tools(style: str, names: list[str]) -> None:
 
 
 def test_there_are_two_styles() -> None:
-    """A wrong one is refused where it is written."""
+    """There are two styles; any other is refused where the agent is defined."""
     with pytest.raises(AgentDefinitionError, match="choose 'update' or 'granular'"):
         artifacts("tiny")  # pyright: ignore[reportArgumentType] -- wrong on purpose
 
 
 async def test_a_text_is_read_page_by_page() -> None:
-    """Each page says where the next one starts."""
+    """A text is read in pages, each with the offset of the next one."""
     harness = ArtifactHarness()
     text = "".join(f"{n:09} " for n in range(PAGE // 5)) + "é"
     await harness.update({"text": text})
@@ -159,7 +159,7 @@ async def test_a_text_is_read_page_by_page() -> None:
 
 
 async def test_several_parts_are_told_apart() -> None:
-    """What is no text is described."""
+    """Several parts are read separately; parts other than text are described."""
     harness = ArtifactHarness()
     await harness.update(
         {"text": "One"}, {"data": {"a": 1}}, {"media_type": "image/png", "filename": "a.png", "raw": "aGk="}
@@ -171,7 +171,10 @@ async def test_several_parts_are_told_apart() -> None:
 
 
 async def test_what_the_user_sent_is_listed_and_read() -> None:
-    """A text file is text, whoever made it; an empty one says so."""
+    """The user's files are listed and read.
+
+    A text file is read as text from any source, an empty one says so.
+    """
     harness = ArtifactHarness()
     await harness.put("input-1", b"a,b", "text/csv")
     await harness.put("input-2", b"", "text/plain")
@@ -185,7 +188,7 @@ async def test_what_the_user_sent_is_listed_and_read() -> None:
 
 
 async def test_a_list_has_an_end() -> None:
-    """The newest ones are named."""
+    """A list is bounded, and has the newest artifacts."""
     harness = ArtifactHarness()
     assert (await harness.call("list_artifacts")).content == "There is no artifact yet."
     for number in range(LISTED + 2):

@@ -1,4 +1,4 @@
-"""Publishing what the workflow says; at the end of a task its artifacts are closed."""
+"""Publishing of the workflow's events, and closing of a task's artifacts at its end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -55,7 +55,10 @@ def _task(call: PublishInput) -> tuple[str, str]:
 
 @pytest.mark.parametrize("state", TaskState)
 async def test_the_end_of_a_task_closes_its_artifacts(state: TaskState) -> None:
-    """They are complete if it completed and failed if not; of others, and while it works, nothing changes."""
+    """The end of a task completes its artifacts, or fails them if it failed.
+
+    Other states and tasks change nothing.
+    """
     call, views = _publish_input(state), TaskViews(database())
     artifacts = new_artifacts(views)
     context, task_id = _task(call)
@@ -77,7 +80,7 @@ async def test_the_end_of_a_task_closes_its_artifacts(state: TaskState) -> None:
         "other": "building"
     }
     events = [streamed.event for streamed in await views.read({task_id: START}, wait=0)]
-    # What subscribers have not seen of those that were complete, they get to see now.
+    # Complete content that subscribers have not seen yet is published now.
     assert [event.kind for event in events] == ["artifact-chunk"] * 2 * state.is_terminal + ["status"]
     found = await views.artifact(task_id, "open")
     shown = found and (found.name, found.complete, found.failed)
@@ -98,7 +101,10 @@ SHOWN: dict[str, list[str]] = {
 async def test_what_only_subscribers_have_of_a_task_is_taken_back_before_it_ends(
     redis: Redis, shown: Sequence[str]
 ) -> None:
-    """The store knows no artifact: it is the view that tells, in the step that publishes the end."""
+    """Drafts that only subscribers have seen are taken back in the step that publishes the end.
+
+    The artifact store has no record of them: they are read from the view.
+    """
     call, views = _publish_input(TaskState.COMPLETED), TaskViews(redis)
     task = call.task
     await views.create(new_view(task))
@@ -117,7 +123,7 @@ async def test_what_only_subscribers_have_of_a_task_is_taken_back_before_it_ends
 
 
 async def test_a_task_does_not_end_before_its_artifacts() -> None:
-    """Completing one may need the blob store; while it is away, nothing is said, and Temporal tries again."""
+    """The end is not published while the blob store that completes an artifact is away; Temporal retries."""
     call, artifacts = _publish_input(TaskState.COMPLETED), RecordingArtifacts()
     views = artifacts.views
     context, task_id = _task(call)
@@ -135,7 +141,7 @@ async def test_a_task_does_not_end_before_its_artifacts() -> None:
 
 @pytest.mark.parametrize("attempt", [TRIES_TO_REMEMBER - 1, TRIES_TO_REMEMBER])
 async def test_the_end_of_a_task_waits_for_its_conversation_for_a_while(attempt: int) -> None:
-    """Before that nothing is told, and Temporal tries again; then the task ends without it being kept."""
+    """The end waits some attempts for the conversation to be stored, and is then published without it."""
     call, conversations = _publish_input(TaskState.COMPLETED), failing(Conversations(database()), "append")
     views, models = TaskViews(database()), Models(Catalogue({}))
     context = RememberedConversation(conversations, Transcripts(database()), models, ToolRecords(database()))
@@ -156,24 +162,24 @@ async def _kinds(views: TaskViews, task_id: str) -> list[str]:
 
 CONTEXT = context_key("owner", "c")
 LARGE = b"x" * 150_000, b"y" * 60_000
-"""Of these, the first is kept in a blob, and the second beside the record until the artifact is closed."""
+"""The first value is stored in a blob, the second beside the record until the artifact is closed."""
 
 
 class Ward:
-    """One task at a time, its artifacts, and its end."""
+    """The artifacts and the end of one task at a time."""
 
     def __init__(self, artifacts: Artifacts | None = None, views: TaskViews | None = None) -> None:
         self.views = views or TaskViews(database())
         self.artifacts = artifacts or new_artifacts(self.views)
 
     async def begin(self) -> TaskRef:
-        """Let subscribers know a new task."""
+        """Publish a new task to subscribers."""
         task = _publish_input(TaskState.WORKING).task
         await self.views.create(new_view(task))
         return task
 
     async def write(self, task: TaskRef, artifact_id: str, *changes: Change) -> None:
-        """Let a tool call whose result comes at position 2 make these changes."""
+        """Make these changes as a tool call whose result has position 2."""
         writer = ArtifactPublisher(self.artifacts, task, 2, self.views)
         for change in changes:
             await writer.apply(CONTEXT, artifact_id, change)
@@ -197,7 +203,7 @@ def made(task: TaskRef, content: bytes, *, complete: bool = False) -> Create:
 
 @pytest.mark.parametrize("state", [TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED])
 async def test_what_was_drafted_and_never_written_is_taken_back(state: TaskState) -> None:
-    """Subscribers see what is stored, or nothing; also if the end is told twice, and nothing more then."""
+    """Drafts without a stored artifact are taken back at the end, once, even if it is published twice."""
     ward = Ward()
     task = await ward.begin()
     await ward.write(task, "doc", made(task, b"The first text.", complete=True))
@@ -213,7 +219,7 @@ async def test_what_was_drafted_and_never_written_is_taken_back(state: TaskState
     assert (doc.parts, doc.complete, doc.failed) == ((TextPart(text="The first text."),), True, False)
     assert never.parts == (TextPart(text=""),)
     assert not never.complete
-    # What does not say it here says the last status.
+    # Other cases repeat the last status.
     assert never.failed == (state is TaskState.COMPLETED)
     assert (await ward.shown(task, "response")).parts == (TextPart(text="The second, better t"),)
     assert await ward.views.read({task.task_id: START}, wait=0) == told
@@ -221,7 +227,7 @@ async def test_what_was_drafted_and_never_written_is_taken_back(state: TaskState
 
 @pytest.mark.parametrize("state", [TaskState.COMPLETED, TaskState.CANCELED])
 async def test_an_artifact_that_failed_is_shown_so(state: TaskState) -> None:
-    """Whatever becomes of its task; the next attempt at it takes its place."""
+    """A failed artifact is shown as failed in any task; a later attempt replaces it."""
     ward = Ward()
     task = await ward.begin()
     await ward.write(task, "cut", made(task, b"ha"), Append(b"lf"), Fail())
@@ -234,7 +240,10 @@ async def test_an_artifact_that_failed_is_shown_so(state: TaskState) -> None:
 
 @pytest.mark.parametrize("way", ["it is tried again", "the task ends"])
 async def test_a_change_that_was_not_published_is_published_later(way: str) -> None:
-    """Whoever made it died in between: the artifact changed in its place, and the view not yet in its own."""
+    """An unpublished change of a writer that died is published later.
+
+    The artifact has changed in place; its view has not.
+    """
     ward = Ward()
     task = await ward.begin()
     create = made(task, b"whole", complete=True)
@@ -255,7 +264,7 @@ async def test_a_change_that_was_not_published_is_published_later(way: str) -> N
 
 
 async def test_an_artifact_of_another_task_is_closed_for_this_one() -> None:
-    """The other one goes on with it, or has taken it over; here nothing follows."""
+    """An artifact that another task continues or has taken over is closed for this task only."""
     ward = Ward()
     first, second = await ward.begin(), await ward.begin()
     await ward.write(first, "doc", made(first, b"from the first"))
@@ -297,7 +306,7 @@ async def scene(redis: Redis, tmp_path: Path) -> AsyncIterator[Scene]:
 async def test_a_lost_blob_does_not_keep_a_task_from_ending(
     scene: Scene, state: TaskState, *, is_missing: bool
 ) -> None:
-    """The artifact has failed: it will never be whole, however often its completion is tried."""
+    """An artifact whose blob is lost fails at the end of its task: no retry could complete it."""
     assert scene.files
     for path in scene.files:
         path.unlink() if is_missing else path.write_bytes(path.read_bytes()[:-1] + b"!")
@@ -334,7 +343,7 @@ async def test_what_cannot_be_read_is_a_link(scene: Scene) -> None:
 
 
 async def test_a_task_that_completes_waits_for_what_nobody_has_seen(scene: Scene) -> None:
-    """Whoever completed an artifact died before that was published: clients get its content, and no link."""
+    """A completing task publishes content whose writer died before publishing it, not a link."""
     task = await scene.ward.begin()
     await scene.ward.artifacts.apply(CONTEXT, task.task_id, made(task, LARGE[0], complete=True))
     scene.blobs.before_get = away
@@ -346,7 +355,7 @@ async def test_a_task_that_completes_waits_for_what_nobody_has_seen(scene: Scene
 
 
 async def test_a_blob_store_that_never_answers_is_not_waited_for(scene: Scene) -> None:
-    """There is an end to the patience of a task that was cancelled."""
+    """The end of a cancelled task waits for a silent blob store for a limited time."""
     scene.blobs.before_get = asyncio.Event().wait
     stores = scene.ward.artifacts, scene.ward.views
     written = await list_written(scene.ward.artifacts, scene.task)

@@ -1,4 +1,4 @@
-"""The end of a reply that writes artifacts: whatever was lost before, the fold keeps one whole content."""
+"""Reconciliation of artifacts at the end of a reply: after any loss, the fold has one complete content."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ STEPS = st.lists(st.tuples(st.integers(1, 12), st.sampled_from(Publish)), max_si
 async def test_a_whole_reply_leaves_the_whole_content(
     text: str, appends: object, attempts: list[list[tuple[int, Publish]]], last: Publish
 ) -> None:
-    """Publishes that were lost, or took effect unseen, and attempts that died, leave no scar."""
+    """A complete reply leaves the complete content after lost publishes, unseen effects and dead attempts."""
     reader = Reader()
     base = "base. " if appends else None
     await reader.begin(base)
@@ -40,7 +40,7 @@ async def test_a_whole_reply_leaves_the_whole_content(
 async def test_a_call_that_failed_for_good_leaves_what_is_stored(
     text: str, appends: object, steps: list[tuple[int, Publish]]
 ) -> None:
-    """What was appended is taken back; an artifact that never came to be is empty."""
+    """Appends of a call that failed for good are taken back; an artifact that was never created is empty."""
     reader = Reader()
     await reader.begin("base. " if appends else None)
     call = update({"text": text}, append=bool(appends))
@@ -54,7 +54,7 @@ async def test_a_call_that_failed_for_good_leaves_what_is_stored(
 
 
 async def test_what_another_attempt_showed_is_taken_back() -> None:
-    """The reply that counts writes other artifacts; the later attempt finds the drafts in the view."""
+    """Drafts of another attempt's reply are found in the view and taken back."""
     reader = Reader()
     await reader.begin("base")
     for artifact_id in ("doc", "new"):
@@ -66,7 +66,7 @@ async def test_what_another_attempt_showed_is_taken_back() -> None:
 
 
 async def test_an_overwritten_artifact_comes_back() -> None:
-    """A call that failed for good was about to replace a complete artifact, which is still stored."""
+    """A complete artifact that a failed call was about to replace is shown again from the store."""
     reader = Reader()
     await reader.begin("old")
     await reader.artifacts.apply(CONTEXT, "doc", Complete())
@@ -87,7 +87,7 @@ async def test_an_overwritten_artifact_comes_back() -> None:
 
 
 async def test_a_reply_whose_call_has_run_is_left_alone() -> None:
-    """A late attempt finds what the tool has published since."""
+    """A late attempt leaves artifacts alone that the reply's tool has published since."""
     reader = Reader()
     await reader.begin("base and more")
     ran = ArtifactChunk(

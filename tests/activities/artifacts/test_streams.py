@@ -1,4 +1,4 @@
-"""Artifacts that stream from half-written calls: what is shown while the model writes."""
+"""Artifacts that stream from half-written calls while the model writes."""
 
 import json
 
@@ -21,7 +21,7 @@ CUTS = st.sets(st.integers(1, 200), max_size=12)
 async def test_content_is_shown_byte_by_byte(
     first: str, second: str, cuts: set[int], is_escaped: object
 ) -> None:
-    """However the JSON is cut: each state is a beginning, the chunks add up, and no draft is replaced."""
+    """For every cut of the JSON, each state is a prefix, chunks add up, and no draft is replaced."""
     markdown: JsonValue = {"media_type": "text/markdown", "text": first}
     html: JsonValue = {"media_type": "text/html", "text": second}
     call, reader = update(markdown, html, ascii_=bool(is_escaped)), Reader()
@@ -61,7 +61,7 @@ async def _texts(reader: Reader) -> list[TextPart]:
     ],
 )
 async def test_what_cannot_be_shown_waits_for_its_call(parts: list[JsonValue]) -> None:
-    """Nothing of it is left at the end of the reply."""
+    """Content that cannot be streamed waits for its call; no draft is left at the end of the reply."""
     reader = Reader()
     await reader.begin()
     attempt, call = reader.attempt(), update(*parts)
@@ -74,7 +74,7 @@ async def test_what_cannot_be_shown_waits_for_its_call(parts: list[JsonValue]) -
 
 @pytest.mark.parametrize("artifact_id", ["response", "a\nb", "a" * 300])
 async def test_no_artifact_of_an_unusable_id_is_shown(artifact_id: str) -> None:
-    """The call will be refused; above all it does not write the answer."""
+    """A call with an invalid artifact id, which will be refused, shows no draft."""
     reader = Reader()
     await reader.begin()
     attempt, call = reader.attempt(), update({"text": "a"}, artifact_id=artifact_id)
@@ -85,7 +85,10 @@ async def test_no_artifact_of_an_unusable_id_is_shown(artifact_id: str) -> None:
 
 @pytest.mark.parametrize("change", ["missing", "complete", "too large"])
 async def test_what_takes_no_more_is_not_extended(change: str) -> None:
-    """An append to it will be refused, or is shown as a link."""
+    """An artifact that takes no more content is not extended.
+
+    The append will be refused or shown as a link.
+    """
     reader = Reader()
     await reader.begin("b" * 999_999 if change == "too large" else "base")
     if change == "missing":
@@ -101,7 +104,10 @@ async def test_what_takes_no_more_is_not_extended(change: str) -> None:
 
 
 async def test_only_the_first_call_for_an_artifact_is_shown() -> None:
-    """What the second one does depends on the first, which has not run."""
+    """Only the first call for an artifact streams.
+
+    The effect of the second depends on the first, which has not run.
+    """
     reader = Reader()
     await reader.begin("base. ")
     first, second = update({"text": "One. "}, append=True), update({"text": "Two. "}, append=True)
@@ -116,7 +122,7 @@ async def test_only_the_first_call_for_an_artifact_is_shown() -> None:
 
 
 async def test_a_call_waits_for_those_before_it() -> None:
-    """As long as the first does not say which artifact it is for, it may be that of the second."""
+    """A call streams once each earlier call has named its artifact, which may be the same."""
     reader = Reader()
     await reader.begin()
     first, second = update({"text": "One."}), update({"text": "Two."}, artifact_id="other")
@@ -129,7 +135,7 @@ async def test_a_call_waits_for_those_before_it() -> None:
 
 
 async def test_a_call_that_cannot_be_shown_keeps_later_ones_back() -> None:
-    """It will change the artifact in its own turn."""
+    """Calls after one that cannot stream wait, because that one changes the artifact first."""
     reader = Reader()
     await reader.begin("base. ")
     first = ToolCall(id="1", name="replace_artifact_part", arguments='{"artifact_id": "doc", "index": 0}')

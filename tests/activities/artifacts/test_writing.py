@@ -1,4 +1,4 @@
-"""What tools write: files, datasets, data, parts; whatever their size, little memory is taken."""
+"""Files, datasets, data and parts that tools write, in bounded memory at any size."""
 
 import asyncio
 import hashlib
@@ -69,7 +69,7 @@ FILES: dict[str, tuple[Callable[[], Content], bytes, str]] = {
 async def test_a_file_is_written_from_whatever_yields_it(
     recording: RecordingArtifacts, content: Callable[[], Content], written: bytes, media_type: str
 ) -> None:
-    """It is complete in the end; the store got it in pieces of at most a segment."""
+    """A file is written from any source of content, in pieces of at most a segment, and completed."""
     rig, result = await run_tool(
         lambda context: context.artifacts.write_file("a", content(), filename="f", name="N", description="D"),
         recording,
@@ -94,7 +94,7 @@ async def chunks(rig: ToolRig) -> list[ArtifactChunk]:
 
 
 async def test_what_is_written_goes_out_at_once_and_then_together(recording: RecordingArtifacts) -> None:
-    """The first chunk does not wait; what follows waits for the next moment, and for nothing else."""
+    """The first chunk is published at once; later ones are collected until the next publish."""
 
     async def act(context: ToolContext) -> None:
         async with context.artifacts.open_file("a", media_type="text/plain") as file:
@@ -115,7 +115,7 @@ async def _content(context: ToolContext) -> bytes:
 
 
 async def rig_saw(artifacts: RecordingArtifacts, task_id: str, end: str) -> None:
-    """Wait until subscribers have read a text that ends so."""
+    """Wait until subscribers have read a text with this end."""
     position, text = START, ""
     while not text.endswith(end):
         for streamed in await artifacts.views.read({task_id: position}, wait=5):
@@ -125,7 +125,7 @@ async def rig_saw(artifacts: RecordingArtifacts, task_id: str, end: str) -> None
 
 
 async def test_a_source_that_fails_fails_the_file() -> None:
-    """Also an error that stores raise as well: the source is not read again."""
+    """An error of the source fails the file, even one of a type that stores raise: it is not read again."""
 
     def source() -> Iterator[bytes]:
         yield b"a"
@@ -148,7 +148,7 @@ async def _row_stream() -> AsyncIterator[Row]:
     "rows", [lambda: ROWS, lambda: iter(ROWS), _row_stream], ids=["list", "iterator", "stream"]
 )
 async def test_rows_come_back_as_they_were_written(rows: Callable[[], list[Row]]) -> None:
-    """From a list, an iterator or a stream."""
+    """Rows of a list, an iterator or a stream are read back unchanged."""
     schema: dict[str, JsonValue] = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
     async def act(context: ToolContext) -> object:
@@ -170,7 +170,7 @@ def _list(part: DataPart) -> list[JsonValue]:
 
 
 async def test_a_row_that_breaks_the_schema_fails_the_dataset() -> None:
-    """The rows before it stay."""
+    """A row that breaks the schema fails the dataset; the rows before it stay."""
     schema: dict[str, JsonValue] = {"properties": {"n": {"type": "integer"}}}
     rig, result = await run_tool(
         lambda context: context.artifacts.write_rows("a", iter([{"n": 1}, {"n": "x"}]), schema=schema)
@@ -181,7 +181,7 @@ async def test_a_row_that_breaks_the_schema_fails_the_dataset() -> None:
 
 
 async def test_a_row_that_is_refused_later_is_not_lost(recording: RecordingArtifacts) -> None:
-    """The stream has ended before anybody could be told."""
+    """A row that is refused after the end of the stream fails the dataset, too."""
     is_refused = asyncio.Event()
 
     def note(number: int) -> None:
@@ -203,7 +203,7 @@ async def test_a_row_that_is_refused_later_is_not_lost(recording: RecordingArtif
 
 
 async def test_parts_are_appended_as_a2a_does() -> None:
-    """A text continues a last part that is text, and everything else is a part of its own."""
+    """Parts are appended as in A2A: text extends a last text part, anything else becomes a new part."""
 
     async def act(context: ToolContext) -> None:
         artifacts = context.artifacts
@@ -246,7 +246,7 @@ REFUSED: dict[str, Act] = {
 
 @pytest.mark.parametrize("act", REFUSED.values(), ids=REFUSED.keys())
 async def test_what_is_refused_changes_nothing(act: Act) -> None:
-    """The model reads why."""
+    """A refused write changes nothing, and the model reads why."""
 
     async def both(context: ToolContext) -> None:
         await context.artifacts.create("a", [TextPart(text="a")])
@@ -260,7 +260,7 @@ async def test_what_is_refused_changes_nothing(act: Act) -> None:
 
 
 async def test_artifacts_can_be_listed_read_completed_and_deleted() -> None:
-    """What the call has deleted is none that it wrote."""
+    """Artifacts can be listed, read, completed and deleted; deleted ones are not results of the call."""
 
     async def act(context: ToolContext) -> object:
         artifacts = context.artifacts
@@ -281,11 +281,13 @@ async def test_artifacts_can_be_listed_read_completed_and_deleted() -> None:
 
 
 MEGABYTES = 60
-"""What is written as one file."""
+"""The size of the file."""
 
 PIECES = 8 * SEGMENT_BYTES
-"""What that may take: two thirds of it. One piece is filled, one is sent, each is copied on its way, and on a
-busy machine more of them are held at once."""
+"""The most memory that writing may take: two thirds of the file.
+
+One piece is filled, one is sent, each is copied on its way, and on a busy machine several are held at once.
+"""
 
 
 @tool(idempotent=True, timeout=timedelta(minutes=4))
@@ -304,7 +306,7 @@ def _much() -> Iterator[bytes]:
 
 
 async def test_a_stream_of_any_size_takes_little_memory(redis: Redis, tmp_path: Path) -> None:
-    """The peak while 60 MB are written is that of a few pieces."""
+    """Writing 60 MB takes the memory of a few pieces."""
     views = TaskViews(redis)
     with closing(LocalBlobs(tmp_path)) as blobs:
         stores = Artifacts(redis, blobs)

@@ -1,4 +1,4 @@
-"""What a task recalls of its context, and what it leaves to remember."""
+"""The messages that a task recalls of its context, and those that it remembers at its end."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -34,7 +34,7 @@ from tests.support.stores import count_kept, kept_messages
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def models() -> AsyncGenerator[Models]:
-    """Nobody is asked: no summary is due."""
+    """Provide models that are never asked, because no summary is due."""
     async with opened_models(Provider("openai", base_url="http://127.0.0.1:1")) as models:
         yield models
 
@@ -45,7 +45,7 @@ def rig(models: Models, redis: Redis) -> ConversationRig:
 
 
 async def test_what_was_said_is_recalled_by_its_owner_only(rig: ConversationRig) -> None:
-    """The transcript begins with it; another owner's context of the same name is another one."""
+    """A transcript begins with the messages of its owner's context, and not with those of another owner."""
     await rig.save("t1", said("2 + 2"), AssistantMessage(text="Four.", reasoning="hm"))
     recalled = await rig.load()
     assert recalled == (said("2 + 2"), AssistantMessage(text="Four."))
@@ -57,7 +57,7 @@ async def test_what_was_said_is_recalled_by_its_owner_only(rig: ConversationRig)
 async def test_the_beginning_of_a_context_is_looked_at_no_oftener_than_needed(
     rig: ConversationRig, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most contexts have one task: two looks for what fits, with files and without, and a write."""
+    """Recalling a context with one task takes two reads, with files or without, and a write."""
     asked = list[str]()
     execute = cast("Callable[..., Awaitable[Any]]", redis.execute_command)
 
@@ -72,7 +72,10 @@ async def test_the_beginning_of_a_context_is_looked_at_no_oftener_than_needed(
 
 
 async def test_no_more_tokens_are_recalled_than_the_agent_wants(rig: ConversationRig) -> None:
-    """Whole turns, the newest ones; four characters are a token, and each message has four more."""
+    """At most the agent's number of tokens is recalled.
+
+    The newest complete turns, four characters to a token, and four more for each message.
+    """
     for n in range(5):
         await rig.save(f"t{n}", said(f"{n}" * 40), AssistantMessage(text="y" * 40))
     assert len(await rig.load(max_tokens=56)) == 4
@@ -80,7 +83,7 @@ async def test_no_more_tokens_are_recalled_than_the_agent_wants(rig: Conversatio
 
 
 async def test_what_is_recalled_has_a_bound(rig: ConversationRig) -> None:
-    """It stands in the history of the task: neither limits of an agent nor summaries get it beyond that."""
+    """The recalled messages have a fixed bound, because they are in the history."""
     for n in range(100):
         await rig.save(f"t{n}", said("é" * 3_000), AssistantMessage(text="é" * 3_000))
     for n in range(20):
@@ -94,7 +97,7 @@ async def test_what_is_recalled_has_a_bound(rig: ConversationRig) -> None:
 
 
 async def test_summaries_stand_before_the_messages(rig: ConversationRig) -> None:
-    """As messages of the user, each with the same id whenever it is recalled; a window does without them."""
+    """Summaries come before the messages, as user messages with stable ids; a window has none."""
     for n in range(4):
         await rig.save(f"t{n}", said(f"{n}"), AssistantMessage(text="ok"))
     await rig.sum_up(0, 2, "They said 0.")
@@ -111,7 +114,10 @@ async def test_summaries_stand_before_the_messages(rig: ConversationRig) -> None
 
 
 async def test_recalled_calls_have_the_ids_of_their_new_places(rig: ConversationRig) -> None:
-    """Calls of two tasks at once have the same ids, which providers refuse in one request."""
+    """Recalled calls get ids by their new position.
+
+    Providers refuse the same ids of two tasks in one request.
+    """
     asked = AssistantMessage(tool_calls=name_calls([ToolCall(id="", name="find", arguments="{}")], 1))
     found = ToolMessage(call_id=asked.tool_calls[0].id, name="find", content="found")
     for task in ("one", "other"):
@@ -138,7 +144,10 @@ WORK = (
 
 
 async def test_what_a_task_added_to_its_transcript_is_remembered(rig: ConversationRig) -> None:
-    """Not what it recalled itself, nor what a provider wanted back; a retry adds nothing."""
+    """A task remembers its own messages, without recalled ones and opaque fields of providers.
+
+    A retry adds nothing.
+    """
     for _ in range(2):
         await rig.save_cached([*RECALLED, *WORK], first=2)
     kept = await kept_messages(rig.conversations, rig.context)
@@ -153,7 +162,7 @@ ANSWER = AssistantMessage(text="Eight cats.")
 
 
 async def test_too_many_files_are_recalled_as_lines(rig: ConversationRig) -> None:
-    """Their contents would take more tokens than there are; the words, and the answer, are recalled."""
+    """Files beyond the bound are recalled as lines, and the words and the answer in full."""
     await rig.save("t1", said("before"), AssistantMessage(text="yes"))
     await rig.save("t2", UserMessage(message_id="m", parts=(TextPart(text="What is it?"), *IMAGES)), ANSWER)
     recalled = await rig.load()
@@ -164,7 +173,7 @@ async def test_too_many_files_are_recalled_as_lines(rig: ConversationRig) -> Non
 
 @pytest.mark.parametrize("digest", ["", extend_digest("", WORK[:3])], ids=["lost in part", "differs"])
 async def test_a_transcript_that_is_not_the_history_is_asked_for(rig: ConversationRig, digest: str) -> None:
-    """The workflow sends it again; nothing is remembered before that, and all of it then."""
+    """A transcript that differs from the history is requested again; nothing is remembered before that."""
     await rig.transcripts.put("now", "run", 0, WORK if digest else WORK[:3])
     call = SaveContextInput(task=rig.task("now"), length=4, digest=digest, memory=SUMMARY)
     with pytest.raises(ApplicationError) as caught:
@@ -188,7 +197,10 @@ LONG: Sequence[tuple[Memory, bool]] = [
 async def test_a_conversation_is_long_if_it_is_more_than_a_task_recalls(
     rig: ConversationRig, memory: Memory, *, is_long: bool
 ) -> None:
-    """Then it is to be summed up, if the agent wants that. A retry says the same."""
+    """A conversation of more than a task recalls is due for a summary if the agent has summaries.
+
+    A retry says the same.
+    """
     await rig.save("t1", said("a"), AssistantMessage(text="b"), AssistantMessage(text="c"))
     for _ in range(2):
         assert await rig.save_cached((said("d"), AssistantMessage(text="e")), memory=memory) == (
@@ -197,7 +209,7 @@ async def test_a_conversation_is_long_if_it_is_more_than_a_task_recalls(
 
 
 async def test_what_is_summed_up_already_does_not_count(rig: ConversationRig) -> None:
-    """Only the messages after it do."""
+    """Only messages after the last summary count."""
     await rig.save("t1", said("a"), AssistantMessage(text="b"), AssistantMessage(text="c"))
     await rig.sum_up(0, 1, "They said a.")
     assert await rig.save_cached((said("d"), AssistantMessage(text="e"))) == SaveContextResult(is_long=False)

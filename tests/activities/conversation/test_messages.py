@@ -1,4 +1,4 @@
-"""Which messages of a transcript are remembered, and how much of them; what is summed up next."""
+"""The selection and the length of remembered messages of a transcript, and the range of the next summary."""
 
 import json
 from collections.abc import Sequence
@@ -129,12 +129,12 @@ REMEMBERED: dict[str, tuple[Sequence[TranscriptMessage], Sequence[ConversationMe
 def test_what_was_said_is_remembered(
     transcript: Sequence[TranscriptMessage], expected: Sequence[ConversationMessage]
 ) -> None:
-    """In its order; what a provider would refuse is left out."""
+    """Messages are remembered in order, without those that a provider would refuse."""
     assert remembered(transcript) == [*expected]
 
 
 def test_long_messages_are_cut() -> None:
-    """Results of tools and arguments sooner than words; arguments stay JSON."""
+    """Long results and arguments are cut before words; arguments stay JSON."""
     long = "é" * 50_000
     arguments = json.dumps({"text": long}, ensure_ascii=False)
     user, reply, result = remembered(
@@ -151,7 +151,7 @@ def test_long_messages_are_cut() -> None:
 
 
 def test_of_results_only_the_words_are_remembered() -> None:
-    """No later task reads on in one, or looks at its files again."""
+    """Only the text of results is remembered: no later task reads their pages or files."""
     shown = found("1").model_copy(update={"files": (linked("a", 9),), "whole": 70_000, "kept": "r1-x"})
     assert remembered([asks(call("1")), shown]) == [asks(call("1")), found("1")]
 
@@ -161,7 +161,7 @@ def linked(name: str, length: int) -> FilePart:
 
 
 def test_of_many_files_only_lines_are_remembered() -> None:
-    """Of those beyond the first ones, in their place among the words."""
+    """Files beyond the first ones become lines in their place among the words."""
     files = [linked(f"f{n}", 20) for n in range(MAX_FILES + 1)]
     [message] = remembered([UserMessage(message_id="m", parts=(*files, TextPart(text="a")))])
     line = f"[file f{MAX_FILES}, a/b: https://x.example/aa]"
@@ -184,7 +184,7 @@ FIVE = [said(str(n)) for n in range(5)]
 
 
 def test_the_next_summary_takes_in_the_earlier_one() -> None:
-    """With the messages after it."""
+    """The next summary covers the earlier one and the messages after it."""
     assert next_step([summary(0, 12)], 12, FIVE) == SummaryStep(0, 17, "0 to 12", FIVE)
     assert next_step([summary(0, 12)], 12, []) is None
 
@@ -203,14 +203,17 @@ BLOCKS: Sequence[tuple[Sequence[ConversationMessage], int]] = [
 
 @pytest.mark.parametrize(("messages", "count"), BLOCKS)
 def test_a_block_is_not_too_long_to_be_read(messages: Sequence[ConversationMessage], count: int) -> None:
-    """Unless what belongs together is: no call is parted from its results."""
+    """A block has a bounded length, unless a call and its results exceed it together."""
     step = next_step([], 10, messages)
     assert step == SummaryStep(10, 10 + count, "", messages[:count])
 
 
 @given(turns=st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30))
 def test_all_messages_get_summed_up(turns: Sequence[tuple[int, bool]]) -> None:
-    """Step by step, without a gap; one summary is left, and no range parts a call from a result."""
+    """Successive summaries cover all messages without a gap.
+
+    One is left, and no range parts a call from its result.
+    """
     messages = [message for calls, is_big in turns for message in [BIG if is_big else said(), *work(calls)]]
     kept, end = list[ConversationSummary](), 0
     while step := next_step(kept, end, messages[end:]):

@@ -1,4 +1,4 @@
-"""From what and when a conversation is summed up, what others do meanwhile, and what a failure leaves."""
+"""Summaries of conversations: when and from what they are made, concurrent tasks, and failures."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,12 +18,15 @@ from tests.support.stores import count_kept
 
 
 def prompt(request: ReceivedRequest) -> str:
-    """Return what the model is to sum up."""
+    """Return the text that the model is to summarize."""
     return str(request.conversation[-1]["content"])
 
 
 async def test_one_summary_stands_for_what_is_too_old(redis: Redis) -> None:
-    """All but the newest half of what a task recalls; the next one is made of it and of what came after."""
+    """A summary covers all but the newest half of the recalled messages.
+
+    The next one is made of it and later messages.
+    """
     script = [Reply([" They said ", "0 and 1.\n"]), Reply(["They said 0 to 3."])]
     async with conversation_rig(redis, script) as (rig, provider):
         assert await rig.talk(0, 3) == [False, False, True]
@@ -50,7 +53,7 @@ async def test_one_summary_stands_for_what_is_too_old(redis: Redis) -> None:
 
 
 async def test_what_is_summed_up_is_not_summed_up_again(redis: Redis) -> None:
-    """The worker died after it was stored: the next attempt asks nobody."""
+    """A retry after the summary was stored asks no model."""
     async with conversation_rig(redis, [Reply(["Sum"])]) as (rig, provider):
         await rig.talk(0, 3)
         for _ in range(2):
@@ -60,7 +63,7 @@ async def test_what_is_summed_up_is_not_summed_up_again(redis: Redis) -> None:
 
 
 async def test_an_attempt_goes_on_where_the_last_one_died(redis: Redis) -> None:
-    """A block that has a summary keeps it."""
+    """A retry continues with the first block without a summary."""
     words = "x" * (MAX_BLOCK_CHARACTERS // 6)
     script = [Reply(["one"]), Refusal(503), Reply(["two"])]
     async with conversation_rig(redis, script) as (rig, _):
@@ -77,7 +80,7 @@ async def test_an_attempt_goes_on_where_the_last_one_died(redis: Redis) -> None:
 
 @pytest.mark.parametrize("answer", [Refusal(400), Refusal(401), Reply([" \n"])], ids=repr)
 async def test_a_model_that_writes_no_summary_loses_nothing(redis: Redis, answer: Answer) -> None:
-    """Messages and the earlier summary stay as they are, and the next time it is asked again."""
+    """Without a summary of the model, messages and the earlier summary stay, and the next task retries."""
     script = [Reply(["early"]), answer, Reply(["late"])]
     async with conversation_rig(redis, script) as (rig, _):
         await rig.talk(0, 3)
@@ -101,7 +104,7 @@ QUIET: Sequence[tuple[Memory, int]] = [
 
 @pytest.mark.parametrize(("memory", "tasks"), QUIET)
 async def test_nothing_is_summed_up_while_all_is_recalled(redis: Redis, memory: Memory, tasks: int) -> None:
-    """Nor ever for a window."""
+    """No summary is made while all messages are recalled, nor ever for a window."""
     async with conversation_rig(redis) as (rig, provider):
         assert not any(await rig.talk(0, tasks, memory))
         await rig.compact(memory)
@@ -112,7 +115,7 @@ LARGE = Memory(strategy="summary", max_messages=20, max_tokens=25_000)
 
 
 async def test_what_has_too_many_bytes_is_summed_up(redis: Redis) -> None:
-    """Chinese has few characters and many bytes: what a task does not recall, the summary covers."""
+    """Messages of many bytes and few characters are summarized once a task no longer recalls them all."""
     words = "語" * 5_000
     async with conversation_rig(redis, [Reply(["Sum"])]) as (rig, _):
         longs = [
@@ -127,7 +130,7 @@ async def test_what_has_too_many_bytes_is_summed_up(redis: Redis) -> None:
 
 
 async def test_a_conversation_that_is_cleared_meanwhile_stays_forgotten(redis: Redis) -> None:
-    """The summary that was being written is thrown away."""
+    """A summary that is being written when its conversation is cleared is discarded."""
     gate = asyncio.Event()
     async with conversation_rig(redis, [Reply(["Su", gate, "m"])]) as (rig, provider):
         await rig.talk(0, 3)
@@ -141,7 +144,7 @@ async def test_a_conversation_that_is_cleared_meanwhile_stays_forgotten(redis: R
 
 
 async def test_a_summary_that_comes_too_late_is_thrown_away(redis: Redis) -> None:
-    """Two tasks ended at once: the first summary of a range stays, and nobody goes on asking for another."""
+    """Of two tasks that summarize the same range, the first to store ends the work of the other."""
     gate = asyncio.Event()
     script = [Reply(["ours", gate])]
     async with conversation_rig(redis, script) as (rig, provider):

@@ -39,7 +39,7 @@ async def server(request: pytest.FixtureRequest, url: str) -> AsyncGenerator[Plu
 
 
 async def test_tools_are_listed_with_what_their_annotations_say(server: Plugin) -> None:
-    """A schema is that of the server."""
+    """Listed tools have the server's schema and the effects that its annotations state."""
     tools = {tool.name: tool for tool in await server.list_tools(asker())}
     assert tools["echo"].description == "Say it again."
     Draft202012Validator(tools["echo"].parameters).validate({"text": "a"})
@@ -52,12 +52,12 @@ async def test_tools_are_listed_with_what_their_annotations_say(server: Plugin) 
 
 
 async def test_structured_results_are_json(server: Plugin) -> None:
-    """Once, though the server tells it twice."""
+    """A structured result is returned once as JSON, though the server sends it twice."""
     assert await Caller(server).call("structured") == '{"numbers":[1,2]}'
 
 
 async def test_structured_results_are_checked_by_the_schema_that_the_server_lists() -> None:
-    """Not by the SDK, which would match the server's pattern with Python's `re`, on the event loop."""
+    """Structured results are checked by us: the SDK would run the server's patterns on the event loop."""
     server = mcp(command=SMALL_STDIO, name="small")
     await server.list_tools(asker())
     assert await Caller(server).call("promise", end="") == json.dumps(
@@ -69,7 +69,7 @@ async def test_structured_results_are_checked_by_the_schema_that_the_server_list
 
 
 async def test_files_become_artifacts_that_the_text_names(server: Plugin) -> None:
-    """Images, audio, embedded resources, and those that a link leads to. The model is shown the first two."""
+    """Images, audio, resources and linked files become artifacts; the model is shown the first two kinds."""
     artifacts = KeptArtifacts()
     told = await Caller(server, artifacts=artifacts).call("files")
     assert [*artifacts.files.values()] == [
@@ -88,7 +88,7 @@ async def test_files_become_artifacts_that_the_text_names(server: Plugin) -> Non
 
 
 async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(server: Plugin) -> None:
-    """Others go on in the same session."""
+    """A cancelled call is cancelled at the server; other calls in the session continue."""
     caller = Caller(server)
     hanging = asyncio.create_task(caller.call("hang", name="cancelled"))
     await caller.call("wait_for", event="cancelled began")
@@ -99,14 +99,14 @@ async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(server: Plugi
 
 
 async def test_concurrent_calls_share_the_server(server: Plugin) -> None:
-    """A command is started once, and not for each call."""
+    """Concurrent calls share one process of the server."""
     caller = Caller(server)
     pids = await asyncio.gather(*(caller.call("pid") for _ in range(20)))
     assert len(set(pids)) == 1
 
 
 async def test_a_schema_that_changes_has_another_digest(server: Plugin) -> None:
-    """The server said that its tools have changed; until then it is not asked again."""
+    """A changed schema has another digest; the list is cached until the server notifies a change."""
     before = await server.get_tool("shape", asker())
     await Caller(server).call("reshape_quietly")
     unchanged = await server.get_tool("shape", asker())
@@ -119,7 +119,7 @@ async def test_a_schema_that_changes_has_another_digest(server: Plugin) -> None:
 
 
 async def test_a_new_task_sees_what_a_server_did_not_tell(server: Plugin) -> None:
-    """Listing asks the server, whatever is known; calls know it from then on."""
+    """A new task lists the server's tools without the cache, and later calls use that list."""
     before = {tool.name: tool for tool in await server.list_tools(asker())}
     await Caller(server).call("reshape_quietly")
     after = {tool.name: tool for tool in await server.list_tools(asker())}
@@ -129,7 +129,7 @@ async def test_a_new_task_sees_what_a_server_did_not_tell(server: Plugin) -> Non
 
 
 async def test_a_tool_that_is_not_offered_is_none(url: str) -> None:
-    """Only those that fit the patterns are, under their prefix."""
+    """Only tools that match the patterns are offered, under their prefix."""
     async with opened(mcp(url, tools=["echo", "p?d"], prefix="own_")) as server:
         assert {tool.name for tool in await server.list_tools(asker())} == {"own_echo", "own_pid"}
         assert await Caller(server).call("own_echo", text="a") == "a"
@@ -138,7 +138,7 @@ async def test_a_tool_that_is_not_offered_is_none(url: str) -> None:
 
 
 async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(url: str) -> None:
-    """Its time is that of the definition, if nobody has cancelled it before."""
+    """A call that exceeds the time limit of its definition is cancelled at the server."""
     async with opened(mcp(url, name="own", timeout=timedelta(seconds=1))) as server:
         caller = Caller(server)
         await caller.call("echo", text="it runs")
@@ -151,7 +151,10 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(url: str) -
 async def test_a_server_may_tell_of_changes_at_any_time(
     transport: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """From MCP 2026-07-28 on that takes a subscription, and the list is asked for only when it changed."""
+    """A server may notify changes at any time.
+
+    From MCP 2026-07-28 on that takes a subscription, and tools are listed again only after a change.
+    """
     if transport == "stdio":
         await _hears_of_changes(mcp(command=SMALL_STDIO))
         return
@@ -179,7 +182,7 @@ async def call_of(rig: ToolRig, server: Plugin, tool: str, arguments: str = "{}"
 
 
 async def test_a_call_of_a_task_runs_at_the_server(server: Plugin) -> None:
-    """Arguments that do not fit the server's schema do not reach it."""
+    """A task's call runs at the server; arguments that do not fit its schema are not sent."""
     rig = ToolRig(plugins=[server])
     result = await rig.run(await call_of(rig, server, "echo", '{"text": "a"}'))
     refused = await rig.run((await call_of(rig, server, "echo")).model_copy(update={"position": 4}))
@@ -189,7 +192,7 @@ async def test_a_call_of_a_task_runs_at_the_server(server: Plugin) -> None:
 
 
 async def test_its_progress_is_an_event(server: Plugin) -> None:
-    """Subscribers read what the server says."""
+    """Progress of the server is published as an event."""
     rig = ToolRig(plugins=[server])
     for step in (1, 2):
         await Caller(server).call("happen", event=f"step {step} heard")
@@ -199,7 +202,7 @@ async def test_its_progress_is_an_event(server: Plugin) -> None:
 
 
 async def test_what_destroys_waits_for_people(server: Plugin) -> None:
-    """The server says that it does."""
+    """A tool that its server marks as destructive waits for an approval."""
     rig = ToolRig(plugins=[server])
     call = await call_of(rig, server, "wipe")
     question = await rig.ask(call)
@@ -208,7 +211,7 @@ async def test_what_destroys_waits_for_people(server: Plugin) -> None:
 
 
 async def test_an_error_of_the_tool_is_read_by_the_model(server: Plugin) -> None:
-    """In its own words."""
+    """The model reads an error of the tool in the tool's own words."""
     rig = ToolRig(plugins=[server])
     result = await rig.run(await call_of(rig, server, "fail", '{"reason": "no paper"}'))
     assert (result.outcome, result.content) == ("error", "McpToolError: no paper")
@@ -223,7 +226,10 @@ def named(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
 async def test_a_call_is_a_client_span_of_the_tools_trace(
     server: Plugin, url: str, spans: InMemorySpanExporter
 ) -> None:
-    """Names and attributes follow the conventions for MCP; nothing of the URL but host and port."""
+    """A call is a client span in the tool's trace.
+
+    Names follow the MCP conventions; of the URL it has only host and port.
+    """
     with trace.get_tracer("test").start_as_current_span("tool") as tool:
         await Caller(server).call("echo", text="hush")
 
@@ -246,7 +252,7 @@ async def test_a_call_is_a_client_span_of_the_tools_trace(
 
 
 async def test_a_tool_that_fails_fails_the_span(server: Plugin, spans: InMemorySpanExporter) -> None:
-    """What it said is not in it."""
+    """A tool's failure fails the span, without the tool's text."""
     with pytest.raises(McpToolError):
         await Caller(server).call("fail", reason="hush")
     span = named(spans, "tools/call fail")
@@ -256,7 +262,7 @@ async def test_a_tool_that_fails_fails_the_span(server: Plugin, spans: InMemoryS
 
 
 async def test_a_call_over_http_carries_its_trace_in_a_header(url: str, spans: InMemorySpanExporter) -> None:
-    """A proxy, or a server that knows nothing of the metadata, reads it there; each call has its own."""
+    """Each HTTP call carries its own trace in a header, for proxies and servers that ignore the metadata."""
     async with opened(mcp(url, name="own")) as server:
         for _ in range(2):
             with trace.get_tracer("test").start_as_current_span("tool") as tool:

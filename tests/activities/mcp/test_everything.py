@@ -27,7 +27,7 @@ async def everything(
 
 
 async def test_its_tools_are_offered_and_called(everything: Plugin) -> None:
-    """But for one that runs only as a task of MCP's own kind; with arguments that fit, and with others."""
+    """Its tools are offered and called, except one that only runs as a task of MCP."""
     tools, told = {tool.name: tool for tool in await everything.list_tools(asker())}, list[str]()
 
     async def hear(text: str) -> None:
@@ -50,7 +50,7 @@ async def test_its_tools_are_offered_and_called(everything: Plugin) -> None:
 async def test_a_server_that_forgot_its_sessions_gets_a_new_one(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """It was restarted; a call with an effect is sent again, for the server has refused the first."""
+    """A call with an effect is sent again after a restart of the server, which has refused the first."""
     directory = tmp_path_factory.mktemp("everything")
     async with everything_server(directory) as (server, url), opened(mcp(url, name="everything")) as plugin:
         await Caller(plugin).call("toggle-simulated-logging")

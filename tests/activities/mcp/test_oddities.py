@@ -1,4 +1,4 @@
-"""MCP servers that keep to no specification, over both transports."""
+"""MCP servers that deviate from the specification, over both transports."""
 
 import re
 import sys
@@ -27,7 +27,7 @@ ODD = [sys.executable, str(SERVERS / "odd.py")]
 
 
 async def test_what_a_server_writes_beside_messages_is_no_matter() -> None:
-    """Lines of a log, before the session and within a call, in whatever encoding."""
+    """Log lines between messages, in any encoding, are ignored before a session and within a call."""
     async with opened(mcp(command=ODD)) as server:
         assert [tool.name for tool in await server.list_tools(asker())] == [*TOOLS]
         assert await Caller(server).call("log") == "done"
@@ -35,7 +35,10 @@ async def test_what_a_server_writes_beside_messages_is_no_matter() -> None:
 
 
 async def test_a_result_that_cannot_be_read_says_that_the_tool_ran() -> None:
-    """Else the model would take the call for one that had no effect. What was wrong is named."""
+    """An unreadable result is an error that says that the tool ran, and names the problem.
+
+    Otherwise the model would take the call for one without effect.
+    """
     async with opened(mcp(command=ODD)) as server:
         with pytest.raises(McpProtocolError, match=r"blank .* was run, but .*content\.0.*text"):
             await Caller(server).call("blank")
@@ -58,7 +61,10 @@ ERRORS: Mapping[str, tuple[int, str, type[McpError], str, int]] = {
 async def test_an_error_is_about_the_call_or_about_its_session(
     status: int, told: str, error: type[McpError], said: str, calls: int
 ) -> None:
-    """Only if the session is gone the call is made again, in a new one."""
+    """An error is of the call or of its session.
+
+    Only after the loss of a session the call is repeated in a new one.
+    """
     asked = list[str]()
 
     async def answer(request: Request) -> Response:
@@ -91,7 +97,7 @@ STATUSES: Mapping[str, tuple[Response, type[McpError], str]] = {
 
 @pytest.mark.parametrize(("response", "error", "said"), STATUSES.values(), ids=STATUSES)
 async def test_a_status_is_told(response: Response, error: type[McpError], said: str) -> None:
-    """Where there is no more of an explanation."""
+    """Without another explanation, the error has the HTTP status."""
 
     async def answer(request: Request) -> Response:
         found: Object = await request.json() if request.method == "POST" else {}
@@ -118,7 +124,7 @@ MALFORMED: Mapping[str, JsonValue] = {
 async def test_a_malformed_tool_is_left_out_alone(
     malformed: JsonValue, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others of its server are offered; the log says which was left out, and why."""
+    """A malformed tool is left out with a log line; the server's other tools are offered."""
     async with said({"tools/list": {"tools": [malformed, GOOD]}}) as server:
         assert [tool.name for tool in await server.list_tools(asker())] == ["good"]
         assert await Caller(server).call("good") == "done"
@@ -126,7 +132,7 @@ async def test_a_malformed_tool_is_left_out_alone(
 
 
 async def test_a_list_that_is_none_is_an_error() -> None:
-    """Where there is nothing to choose from."""
+    """A malformed list of tools is an error."""
     async with said({"tools/list": {"tools": "all of them"}}) as server:
         with pytest.raises(McpProtocolError, match=r"does not have the form that MCP wants \(at tools\)"):
             await server.list_tools(asker())
@@ -144,7 +150,7 @@ UNCHECKABLE: Mapping[str, JsonValue] = {
 async def test_a_result_that_cannot_be_checked_reaches_the_model(
     schema: JsonValue, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The tool has run: what is wrong is the schema alone, and the log says so."""
+    """A result whose schema is invalid reaches the model, and the schema's problem is logged."""
     tool: Object = {**GOOD, "outputSchema": schema}
     result: Object = {"content": [], "structuredContent": {"degrees": 21}}
     async with said({"tools/list": {"tools": [tool]}, "tools/call": result}) as server:
@@ -154,7 +160,7 @@ async def test_a_result_that_cannot_be_checked_reaches_the_model(
 
 
 async def test_a_call_that_is_repeated_in_a_new_session_is_checked_there() -> None:
-    """The tools are listed before it: after it, an error of the list would hide its result."""
+    """Tools are listed before a repeated call: an error of the list after it would hide its result."""
     schema: Object = {"type": "object", "required": ["degrees"]}
     asked = list[str]()
 
@@ -179,7 +185,7 @@ async def test_a_call_that_is_repeated_in_a_new_session_is_checked_there() -> No
 @pytest.mark.parametrize("more", [{}, {"content": None}, {"content": []}], ids=str)
 @pytest.mark.parametrize("is_error", [False, True])
 async def test_structured_content_is_a_result_by_itself(more: Object, *, is_error: bool) -> None:
-    """Of a tool that failed, too."""
+    """Structured content alone is a result, also of a tool that failed."""
     result: Object = {"structuredContent": {"degrees": 21}, "isError": is_error, **more}
     async with said({"tools/call": result}) as server:
         if not is_error:
@@ -190,7 +196,7 @@ async def test_structured_content_is_a_result_by_itself(more: Object, *, is_erro
 
 
 async def test_certificates_that_are_gone_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the variable that names them: the server has no command that could be checked."""
+    """A missing certificate file is reported with the variable that names it."""
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
     async with said({}) as server:
         with pytest.raises(McpUnavailableError, match=r"SSL_CERT_FILE .* cannot be read \(No such file"):
@@ -199,7 +205,7 @@ async def test_certificates_that_are_gone_are_told(monkeypatch: pytest.MonkeyPat
 
 @asynccontextmanager
 async def said(results: Object) -> AsyncGenerator[Plugin]:
-    """Yield the tools of a server with these results, by the method that is asked."""
+    """Yield the tools of a server with these results by method."""
 
     async def answer(request: Request) -> Response:
         found: Object = await request.json() if request.method == "POST" else {}
@@ -216,7 +222,7 @@ def result_of(asked: Object, result: JsonValue) -> Response:
 
 
 def plain(asked: Object) -> Response:
-    """Return the answer of a server that is in order; it tells of nothing by itself."""
+    """Return a well-behaved server's answer; it sends no notifications."""
     if not asked:
         return Response(status_code=405)
     if "id" not in asked:

@@ -1,4 +1,4 @@
-"""Sessions with MCP servers: opened when needed, shared, replaced, ended; and headers, each caller's own."""
+"""Sessions with MCP servers: opened when needed, shared, replaced, closed; with headers for each caller."""
 
 import asyncio
 import logging
@@ -61,7 +61,7 @@ async def server() -> AsyncGenerator[Plugin]:
 
 
 async def test_a_call_that_may_be_repeated_survives_the_death_of_its_server(tmp_path: Path) -> None:
-    """It is repeated once; one that may not be is told as unknown."""
+    """A repeatable call is repeated once after the death of its server; another's outcome is unknown."""
     marks = str(tmp_path / "began")
     async with opened(mcp(command=QUICK_STDIO, idempotent=["die_once"])) as server:
         careful = mcp(command=QUICK_STDIO)
@@ -74,7 +74,7 @@ async def test_a_call_that_may_be_repeated_survives_the_death_of_its_server(tmp_
 
 
 async def test_closing_ends_the_server_and_its_calls(server: Plugin, tmp_path: Path) -> None:
-    """Whoever needs it afterwards starts it again."""
+    """Closing ends the server and its calls; the next use starts it again."""
     caller = Caller(server)
     process = psutil.Process(int(await caller.call("pid")))
     hanging = asyncio.create_task(caller.call("hang", flag=str(flag := tmp_path / "it hangs")))
@@ -88,7 +88,7 @@ async def test_closing_ends_the_server_and_its_calls(server: Plugin, tmp_path: P
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
 async def test_a_killed_worker_leaves_no_server(tmp_path: Path) -> None:
-    """Not even one that does not look at its input any more."""
+    """A killed worker leaves no server behind, even one that no longer reads its input."""
     flag = tmp_path / "flag"
     worker = ServerProcess(
         [sys.executable, "-c", _WORKER, str(flag), *QUICK_STDIO], tmp_path / "log", {"PYTHONPATH": str(ROOT)}
@@ -107,7 +107,7 @@ async def _is_written(flag: Path) -> bool:
 
 
 async def test_a_server_that_was_restarted_is_found_again(tmp_path: Path) -> None:
-    """Its sessions are gone with it; while it is away, the error says so."""
+    """A restarted server gets a new session; while it is away, the error says so."""
     async with http_server(tmp_path, "small.py") as (process, url), opened(mcp(url, name="own")) as server:
         caller = Caller(server)
         first = await caller.call("pid")
@@ -120,7 +120,7 @@ async def test_a_server_that_was_restarted_is_found_again(tmp_path: Path) -> Non
 
 
 async def test_a_connection_that_breaks_costs_one_call(tmp_path: Path) -> None:
-    """Others in the same session go on, and new ones come through."""
+    """A broken connection fails one call; others in the session and new ones succeed."""
     async with http_server(tmp_path, "small.py") as (_, direct):
         at = urlsplit(direct)
         relay = WatchedRelay(at.port or 0, word=b'{"name":"doomed"}')
@@ -154,7 +154,10 @@ UNUSABLE = {
 async def test_a_command_that_is_no_server_is_named(
     command: list[str], error: type[Exception], told: str
 ) -> None:
-    """The error says what to do; so does the log, unless the server's own words are in it."""
+    """A command that is not a server is named with a remedy.
+
+    The log has it too, unless the server wrote the reason itself.
+    """
     with capture_logs() as logged:
         async with opened(mcp(command=command)) as server:
             with pytest.raises(error, match=told):
@@ -164,7 +167,7 @@ async def test_a_command_that_is_no_server_is_named(
 
 
 async def test_a_caller_who_gives_up_leaves_the_session_to_others() -> None:
-    """It goes on opening, though who asked for it first did not wait."""
+    """A caller that gives up does not end the opening of a session that others wait for."""
     pool = SessionPool(McpDefinition(command=QUICK_STDIO))
 
     async def ask() -> CallToolResult:
@@ -187,7 +190,7 @@ async def _hear_nothing(progress: float, total: float | None, message: str | Non
 
 
 async def test_a_server_gets_its_own_environment_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the worker knows, a server must not; what its definition gives, it has, and may not repeat."""
+    """A server gets the environment of its definition, not the worker's, and values of it are redacted."""
     monkeypatch.setenv("EVERLOOP_SECRET", "of-the-worker")
     async with opened(
         mcp(command=QUICK_STDIO, env={"API_KEY": "of-the-server", "MODE": "fast-mode"})
@@ -198,7 +201,7 @@ async def test_a_server_gets_its_own_environment_only(monkeypatch: pytest.Monkey
         assert "'MODE': 'fast-mode'" in told
 
 
-# Headers for MCP servers: each caller's own, and nowhere else to be seen.
+# Headers for MCP servers: separate for each caller, and redacted everywhere.
 
 SECRET = "Bearer a-token-that-nobody-may-see"
 ALICE, BOB = Identity(subject="alice"), Identity(subject="bob")
@@ -217,7 +220,7 @@ async def _headers_of(caller: Identity) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_each_caller_has_headers_of_its_own(url: str, *, is_async: bool) -> None:
-    """Also when they call at once."""
+    """Concurrent callers each send their own headers."""
     async with opened(
         mcp(url, headers=_headers_of if is_async else lambda caller: {"x-user": caller.subject})
     ) as server:
@@ -242,7 +245,7 @@ def unsendable(_: Identity) -> Mapping[str, str]:
 async def test_callers_without_headers_are_told_so(
     url: str, headers: Callable[[Identity], Mapping[str, str]], told: str
 ) -> None:
-    """By name, not by value; what their function raised may hold a secret, and is not repeated."""
+    """An error about missing headers names them, without a value or the text of their function's error."""
     with pytest.raises(McpUnavailableError, match=told) as refused:
         await mcp(url, name="own", headers=headers).list_tools(asker())
     assert SECRET not in str(refused.value)
@@ -250,7 +253,7 @@ async def test_callers_without_headers_are_told_so(
 
 
 async def test_a_result_that_repeats_a_secret_is_blacked_out(url: str) -> None:
-    """History keeps results; other headers go out with each request as they are."""
+    """Secrets of headers that a server repeats are redacted in the result, which is stored in the history."""
     async with opened(mcp(url, headers={"authorization": SECRET, "x-tenant": "acme"})) as server:
         assert await Caller(server).call("header", name="x-tenant") == "acme"
         assert await Caller(server).call("header", name="authorization") == "[secret]"
@@ -258,7 +261,7 @@ async def test_a_result_that_repeats_a_secret_is_blacked_out(url: str) -> None:
 
 @asynccontextmanager
 async def answering(respond: Response) -> AsyncGenerator[str]:
-    """Yield the URL of a server that gives everybody the same answer."""
+    """Yield the URL of a server that gives each request the same answer."""
 
     async def answer(_request: Request) -> Response:
         return respond
@@ -292,7 +295,10 @@ ANSWERS: dict[str, tuple[Response, type[McpError], str]] = {
 async def test_a_server_that_refuses_is_named(
     answer: Response, error: type[McpError], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error says what to check, and no log or error has a header or credentials of the URL."""
+    """A refusal names the server and what to check.
+
+    No log or error has a header or credentials of the URL.
+    """
     caplog.set_level(logging.DEBUG)
     async with answering(answer) as url:
         with_password = url.replace("http://", "http://user:url-password@")
@@ -306,7 +312,7 @@ async def test_a_server_that_refuses_is_named(
 
 
 async def test_sessions_of_callers_are_bounded(url: str) -> None:
-    """Who was away longest loses its session first; one in use stays."""
+    """The number of callers' sessions is bounded; the one idle the longest is closed, never one in use."""
     pool = SessionPool(McpDefinition(url=url), most=2)
     sessions = list[McpSession]()
     try:
@@ -325,7 +331,7 @@ async def test_sessions_of_callers_are_bounded(url: str) -> None:
 
 
 async def test_a_closed_pool_opens_no_session(url: str) -> None:
-    """A call that outlives its worker must not start a server again."""
+    """A closed pool opens no session, so that a late call does not start a server again."""
     pool = SessionPool(McpDefinition(url=url))
     await pool.close()
     with pytest.raises(McpUnavailableError, match="is closed"):

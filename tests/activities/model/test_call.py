@@ -1,4 +1,4 @@
-"""How a model call runs: streamed, published, stored, returned once; what it makes of the calls before it."""
+"""Model calls: streamed, published, stored, returned once; with the effect of the calls before."""
 
 import asyncio
 import json
@@ -61,13 +61,13 @@ from tests.support.servers.scripted_openai import (
 from tests.support.stores import database
 
 SAID = working().model_copy(update={"received": (UserMessage(message_id=QUESTION.message_id, parts=()),)})
-"""The status of a first call: what it has received is among what the call sends as new."""
+"""The status of a first call; its received message is among the new messages of the call."""
 
 SEARCH = ToolCall(id="r00001c01", name="search", arguments="{}")
 
 
 async def test_an_answer_is_streamed_and_returned_once() -> None:
-    """Subscribers see its beginning at once, and the whole in the end; the next attempt asks nobody."""
+    """An answer is streamed at once and returned once complete; the next attempt asks no model."""
     gate = asyncio.Event()
     script = [Reply(["Hel", gate, "lo"], usage=(7, 2))]
     async with model_rig(script) as rig:
@@ -113,7 +113,10 @@ FRAGMENTS = [CallFragment(0, "a", "search", "{"), CallFragment(0, None, None, "}
 async def test_a_reply_may_be_told_in_several_ways(
     answer: Answer, text: str, calls: int, reason: str
 ) -> None:
-    """It is put together, shown, and clients hear why it ended; each call has an id of ours."""
+    """Each wire form of a reply becomes the same reply, with a reason of its end.
+
+    Each call gets an id of ours.
+    """
     async with model_rig([answer]) as rig:
         reply = await rig.run()
         assert (reply.text, reply.ended_with) == (text, reason)
@@ -128,7 +131,10 @@ async def test_a_reply_may_be_told_in_several_ways(
 
 
 async def test_events_come_in_order() -> None:
-    """The status comes first, then the iteration, thoughts and text as they were written, then the rest."""
+    """Events are published in order.
+
+    The status, the iteration, thoughts and text as written, then the rest.
+    """
     steps: list[Step] = [Reasoning("Hm. "), '<thinking id="a">So', "!</thinking>Yes", ", I do."]
     async with model_rig([Reply(steps)]) as rig:
         await rig.run(rig.changed(statuses=(SAID,)))
@@ -150,7 +156,7 @@ async def test_events_come_in_order() -> None:
 
 
 async def test_a_text_before_tool_calls_is_taken_back() -> None:
-    """Nobody knew that it was no answer; its draft is emptied and waits for the answer."""
+    """The draft of a text before tool calls is emptied, because it is not the answer."""
     gate = asyncio.Event()
     async with model_rig([Reply(["Let me look", gate, tool_call("search")]), Reply(["Found."])]) as rig:
         running = await rig.begin()
@@ -163,7 +169,7 @@ async def test_a_text_before_tool_calls_is_taken_back() -> None:
 
 
 async def test_an_answer_that_was_overtaken_is_taken_back() -> None:
-    """A message came before the answer ended: the old one is no result, though the new reply has no text."""
+    """An answer that a message overtook is taken back, even if the new reply has no text."""
     async with model_rig([Reply(["Old."]), Reply([tool_call("search")])]) as rig:
         await rig.run(rig.follow_up(await rig.run()))
         assert await rig.answer() == ("", False)
@@ -179,7 +185,7 @@ REPLIES: Sequence[tuple[AssistantMessage, tuple[str, bool]]] = [
 
 @pytest.mark.parametrize(("reply", "shown"), REPLIES, ids=["answer", "tool call"])
 async def test_a_stored_reply_is_not_asked_for_again(reply: AssistantMessage, shown: object) -> None:
-    """The attempt that stored it died before its end was published: the next one publishes it, no more."""
+    """A retry publishes the end of a stored reply without another model call."""
     async with model_rig([Reply(["Hel"], ending="cut")]) as rig:
         await rig.fail(attempt=1)
         await rig.store_reply(reply)
@@ -190,7 +196,7 @@ async def test_a_stored_reply_is_not_asked_for_again(reply: AssistantMessage, sh
 
 @pytest.mark.parametrize(("reply", "shown"), REPLIES, ids=["answer", "tool call"])
 async def test_the_first_reply_stored_counts(reply: AssistantMessage, shown: tuple[str, bool]) -> None:
-    """When two attempts overlap, the later one drops what it streamed."""
+    """The first stored reply counts; an overlapping attempt drops the text that it streamed."""
     gate = asyncio.Event()
     async with model_rig([Reply(["Ours", gate])]) as rig:
         running = await rig.begin()
@@ -205,7 +211,7 @@ def is_start(event: TaskEvent) -> bool:
 
 
 async def test_a_cancelled_call_hangs_up() -> None:
-    """The provider sees the connection closed while it still writes, so that it stops, and stops billing."""
+    """A cancelled call closes its connection, so that the provider stops writing and billing."""
     script: list[Answer] = [Reply(["Hel", asyncio.Event()]), Reply([asyncio.Event()])]
     async with model_rig(script) as rig:
         for number, seen in ((1, is_chunk), (2, is_start)):
@@ -220,7 +226,7 @@ async def test_a_cancelled_call_hangs_up() -> None:
 
 
 async def test_a_cache_that_differs_from_the_history_is_sent_again() -> None:
-    """A late attempt at a tool call has put its error there; no model reads it."""
+    """A cache that differs from the history is replaced, such as by the error of a late attempt."""
     reply = AssistantMessage(tool_calls=(ToolCall(id="c", name="x", arguments="{}"),))
     good = ToolMessage(call_id="c", name="x", content="lines")
     bad = good.model_copy(update={"content": "the artifact was overtaken", "outcome": "error"})
@@ -237,7 +243,7 @@ async def test_a_cache_that_differs_from_the_history_is_sent_again() -> None:
 
 
 async def test_a_running_call_sends_heartbeats() -> None:
-    """Temporal learns that the worker lives, and the worker that the call was cancelled."""
+    """A running call sends heartbeats, by which it receives its cancellation."""
     gate, environment = asyncio.Event(), ActivityEnvironment()
     environment.on_heartbeat = lambda *details: gate.set()
     async with model_rig([Reply([gate, "Hi"])]) as rig:
@@ -245,7 +251,10 @@ async def test_a_running_call_sends_heartbeats() -> None:
 
 
 async def test_a_reply_that_cannot_be_cached_is_returned() -> None:
-    """History will hold it, the workflow publishes its end, and the next call fills the cache again."""
+    """A reply that cannot be cached is returned.
+
+    The workflow publishes it, and the next call fills the cache.
+    """
     async with model_rig([Reply(["Hello"])], transcripts=failing(Transcripts(database()), "adding")) as rig:
         reply = await rig.run()
         assert (reply.text, reply.is_published) == ("Hello", False)
@@ -268,7 +277,7 @@ LOST = Reply(["Lost"], ending="cut")
 async def test_a_later_call_replaces_the_draft_of_an_earlier_one(
     attempts: int, then: Reply, shown: tuple[str, bool]
 ) -> None:
-    """The fallback's first attempt is newer than the last one of the model before, even without a text."""
+    """A later call replaces an earlier one's draft, such as a fallback's first attempt without a text."""
     async with model_rig([LOST, then]) as rig:
         await rig.fail(attempt=attempts)
         reply = await rig.run(rig.changed(tries=1))
@@ -278,20 +287,23 @@ async def test_a_later_call_replaces_the_draft_of_an_earlier_one(
 
 @pytest.mark.parametrize("why", ["not_found", "timed_out"])
 async def test_an_attempt_that_temporal_has_forgotten_is_waited_for(why: str) -> None:
-    """It streams on to its end, and the next attempt takes its reply: nobody pays twice."""
+    """A retry waits for the running attempt that Temporal timed out, and returns its reply.
+
+    It is paid for once.
+    """
     rest, forgotten = asyncio.Event(), ActivityEnvironment()
     async with model_rig([Reply(["All ", rest, "of it"])]) as rig:
         first = await rig.begin(forgotten)
         forgotten.cancel(cancellation_details=ActivityCancellationDetails(**{why: True}))
         second = asyncio.create_task(rig.run(attempt=2))
-        await asyncio.wait({first, second}, timeout=0.5)  # until Temporal has had its say
+        await asyncio.wait({first, second}, timeout=0.5)  # until Temporal has timed it out
         rest.set()
         assert await first == await second
         assert (await rig.answer(), len(rig.provider.requests)) == (("All of it", True), 1)
 
 
 async def test_an_attempt_that_was_overtaken_tells_nothing_more() -> None:
-    """Another has taken the call over while it was frozen: not a chunk of its text follows, nor its reply."""
+    """An overtaken attempt publishes neither another chunk nor its reply."""
     rest = asyncio.Event()
     async with model_rig([Reply(["Old ", rest, "text"]), Reply(["New text"])]) as rig:
         first = await rig.begin()
@@ -307,7 +319,7 @@ async def test_an_attempt_that_was_overtaken_tells_nothing_more() -> None:
 
 @pytest.mark.parametrize("lost", [1, 2])
 async def test_an_attempt_after_a_reset_of_the_activity_replaces_the_draft(lost: int) -> None:
-    """Temporal then counts attempts from 1 again; neither draft nor note of an earlier one may stay."""
+    """After a reset of the activity, attempt 1 replaces the draft and the note of the earlier attempts."""
     async with model_rig([*[LOST] * lost, Reply(["Found ", "at ", "last"])]) as rig:
         for _ in range(lost):
             await rig.fail(attempt=1)
@@ -317,7 +329,7 @@ async def test_an_attempt_after_a_reset_of_the_activity_replaces_the_draft(lost:
 
 
 async def test_a_later_call_takes_the_note_of_an_earlier_one_back() -> None:
-    """The workflow said nothing in between: the status must not go on waiting for the first model."""
+    """A later call takes back the note about the earlier model's wait."""
     async with model_rig([Refusal(503), Refusal(503), Reply(["Hi"])]) as rig:
         await rig.fail(attempt=7)
         assert "503" in await rig.note()
@@ -330,7 +342,7 @@ async def test_a_later_call_takes_the_note_of_an_earlier_one_back() -> None:
 
 
 async def test_an_answer_after_very_many_calls_is_left_to_the_workflow() -> None:
-    """Draft numbers end: nobody knows whether the view takes this one, so the workflow completes it."""
+    """After the last possible draft number, the workflow publishes the answer."""
     async with model_rig([LOST, Reply(["Found"])]) as rig:
         await rig.fail(rig.changed(tries=10_000), failures=RETRIES)
         reply = await rig.run(rig.changed(tries=10_001))
@@ -338,7 +350,7 @@ async def test_an_answer_after_very_many_calls_is_left_to_the_workflow() -> None
 
 
 async def test_a_run_goes_on_from_the_cache_of_the_run_before() -> None:
-    """A task that continued as new does not send its transcript again."""
+    """A task that continued as new reads its transcript from the cache of the run before."""
     async with model_rig([Reply(["One"]), Reply(["Two"])]) as rig:
         await rig.run()
         task = rig.task.model_copy(update={"run_id": "next"})
@@ -350,7 +362,7 @@ async def test_a_run_goes_on_from_the_cache_of_the_run_before() -> None:
 
 
 async def test_a_summary_at_the_position_is_no_reply() -> None:
-    """A call to make room that came too late does not stand for the model's reply."""
+    """A summary stored at the position by a late compaction is not taken for the reply."""
     async with model_rig([Reply(["Hi"])]) as rig:
         await rig.store_reply(SummaryMessage(end=1))
         assert (await rig.run()).text == "Hi"
@@ -358,7 +370,7 @@ async def test_a_summary_at_the_position_is_no_reply() -> None:
 
 @pytest.mark.parametrize("usage", [None, (0, 0)])
 async def test_tokens_that_nobody_counted_are_estimated(usage: tuple[int, int] | None) -> None:
-    """At four characters each: text, arguments and reasoning; what they cost is known then."""
+    """Missing token counts are estimated at four characters each, with arguments and reasoning."""
     written = (Reasoning("hm, hm"), "1234", tool_call("search", '{"query": "é"}'))
     async with model_rig([Reply(written, usage=usage)]) as rig:
         reply = await rig.run(rig.changed(model="priced-model"))
@@ -368,7 +380,7 @@ async def test_tokens_that_nobody_counted_are_estimated(usage: tuple[int, int] |
 
 
 async def test_a_limit_of_cost_needs_a_price() -> None:
-    """Nothing is asked of a model whose cost nobody knows; the message says what to set."""
+    """A limit of cost refuses a model without a price before it is asked, and says what to set."""
     async with model_rig([Reply(["Hi"])]) as rig:
         failure = await rig.fail(rig.changed(needs_price=True))
         assert (failure.type, failure.non_retryable) == (PRICE_UNKNOWN, True)
@@ -378,7 +390,10 @@ async def test_a_limit_of_cost_needs_a_price() -> None:
 
 
 async def test_models_settings_do_not_keep_a_task_from_its_answer() -> None:
-    """A tool that has to be called was; and in the last call there are none, not even of the provider."""
+    """Forced tools in the settings end once the tool was called.
+
+    The last call has no tools, not even the provider's.
+    """
     own = ModelSettings(tool_choice="required", provider_tools=[{"type": "web_search"}])
     async with model_rig([Reply([tool_call("search")]), Reply(["Found."])]) as rig:
         rig.know(replace(rig.models.catalogue.providers["openai"], models={"": ModelEntry(settings=own)}))
@@ -391,7 +406,7 @@ async def test_models_settings_do_not_keep_a_task_from_its_answer() -> None:
 
 
 async def test_the_last_call_has_no_tools_and_runs_none() -> None:
-    """The model reads why, and to answer with what it has; a call that it makes all the same is dropped."""
+    """The last call offers no tools, tells the model why, and drops a call that it makes."""
     script = [Reply(["Half of it.", tool_call("search")])]
     forced = ModelSettings(tool_choice="search", parallel_tool_calls=True)
     async with model_rig(script) as rig:

@@ -1,4 +1,4 @@
-"""How room is made in the context window: a summary, or nothing, in the place of older messages."""
+"""Compaction of the context window: a summary in the place of older messages, or their omission."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ async def warnings(rig: ModelRig) -> list[str]:
 
 
 async def test_old_messages_are_left_out() -> None:
-    """A window asks nobody."""
+    """A window leaves old messages out without asking a model."""
     async with model_rig() as rig:
         assert await rig.compact(await prepare(rig, compaction=WINDOW)) == SummaryMessage(end=3)
         assert rig.provider.requests == []
@@ -50,7 +50,7 @@ async def test_old_messages_are_left_out() -> None:
 
 
 async def test_old_messages_are_summed_up_once() -> None:
-    """The model writes of the messages before the end; it is told, counted and paid for, and stored."""
+    """Old messages are summarized once; the summary is published, counted, paid for and stored."""
     async with model_rig([Reply([Reasoning("Hm"), "They said ", "1 and 2.\n"])]) as rig:
         call = await prepare(rig)
         summary = await rig.compact(call)
@@ -70,7 +70,7 @@ async def test_old_messages_are_summed_up_once() -> None:
 
 
 async def test_an_earlier_summary_is_summed_up_too() -> None:
-    """Its text counts, what it covers is not sent again; it outlives a later one that failed."""
+    """An earlier summary is summarized with the messages after it, and stands if the later one fails."""
     async with model_rig([Refusal(400), Reply(["All."])]) as rig:
         call = await prepare(rig, EARLIER)
         failed = await rig.compact(
@@ -101,7 +101,7 @@ async def test_an_earlier_summary_is_summed_up_too() -> None:
     ids=repr,
 )
 async def test_without_a_summary_messages_are_left_out(answer: Answer, failures: int) -> None:
-    """What will not pass, a provider that stays away, or what is no summary does not stop the task."""
+    """After a final failure, a long outage or an unusable summary, old messages are left out."""
     async with model_rig([answer]) as rig:
         summary = await rig.compact(await prepare(rig), failures=failures)
         assert (summary.end, summary.text) == (3, "")
@@ -116,7 +116,7 @@ async def test_without_a_summary_messages_are_left_out(answer: Answer, failures:
     ids=["soon", "in the end"],
 )
 async def test_another_model_may_write_a_summary_or_an_operator_help(helps: str, failed: int) -> None:
-    """Where there is one, a provider that stays away fails the call, and nothing is left out."""
+    """With another model or an operator's help, an outage fails the call, and no message is left out."""
     async with model_rig([Refusal(503)]) as rig:
         call = (await prepare(rig)).model_copy(update={helps: True})
         with pytest.raises(ApplicationError) as caught:
@@ -126,14 +126,14 @@ async def test_another_model_may_write_a_summary_or_an_operator_help(helps: str,
 
 
 async def test_the_agent_of_a_summary_need_not_be_known() -> None:
-    """Only its model is asked: a worker that lost the agent can make room; the text has an end."""
+    """A worker without the agent can summarize, because only the model is asked; the text is bounded."""
     async with model_rig([Reply(["x" * 100_000])]) as rig:
         stranger = rig.task.model_copy(update={"agent_id": "stranger"})
         assert len((await rig.compact(await prepare(rig, task=stranger))).text) == MAX_SUMMARY_CHARACTERS
 
 
 async def test_a_failure_that_may_pass_is_tried_again() -> None:
-    """Temporal runs it again after the delay that subscribers are told."""
+    """A temporary failure is retried by Temporal after the published delay."""
     async with model_rig([Refusal(503)]) as rig:
         with pytest.raises(ApplicationError) as caught:
             await rig.compact(await prepare(rig), attempt=2, failures=3)
@@ -147,7 +147,7 @@ async def test_a_failure_that_may_pass_is_tried_again() -> None:
 
 
 async def test_the_first_summary_stored_counts() -> None:
-    """When two attempts overlap, both return the same."""
+    """Of overlapping attempts, both return the summary that was stored first."""
     gate, theirs = asyncio.Event(), SummaryMessage(end=3, text="Theirs")
     async with model_rig([Reply(["Ours", gate])]) as rig:
         call = await prepare(rig)
@@ -163,7 +163,7 @@ async def test_the_first_summary_stored_counts() -> None:
 async def test_a_transcript_that_is_not_the_history_is_not_summed_up(
     compaction: Compaction, lacks: dict[str, object]
 ) -> None:
-    """The workflow has to send it again."""
+    """A transcript that differs from the history is requested from the workflow before it is summarized."""
     async with model_rig() as rig:
         with pytest.raises(ApplicationError) as caught:
             await rig.compact(await prepare(rig, compaction=compaction, **lacks))
@@ -172,7 +172,7 @@ async def test_a_transcript_that_is_not_the_history_is_not_summed_up(
 
 
 async def test_a_summary_in_the_making_is_an_activity_as_any_other() -> None:
-    """It sends heartbeats; cancelled, it hangs up."""
+    """An activity that summarizes sends heartbeats, and closes its connection when cancelled."""
     gate, environment = asyncio.Event(), ActivityEnvironment()
     environment.on_heartbeat = lambda *details: gate.set()
     async with model_rig([Reply([gate, "Su", asyncio.Event()])]) as rig:
@@ -187,6 +187,6 @@ async def test_a_summary_in_the_making_is_an_activity_as_any_other() -> None:
 
 
 async def test_a_summary_that_cannot_be_cached_is_returned() -> None:
-    """History will hold it, and the next call fills the cache again."""
+    """A summary that cannot be cached is returned; the next call fills the cache."""
     async with model_rig([Reply(["Sum"])], transcripts=failing(Transcripts(database()), "adding")) as rig:
         assert (await rig.compact(await prepare(rig))).text == "Sum"

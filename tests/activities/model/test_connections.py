@@ -1,4 +1,4 @@
-"""How a provider is connected to: with which key, and how often."""
+"""Connections to providers: keys, redirects, certificates and reuse."""
 
 import asyncio
 from contextlib import aclosing, suppress
@@ -31,7 +31,7 @@ KEYS: list[tuple[dict[str, Any], dict[str, str]]] = [
 async def test_a_key_is_sent_as_the_provider_wants_it(
     monkeypatch: pytest.MonkeyPatch, kind: str, known: dict[str, Any], sent: dict[str, str]
 ) -> None:
-    """Where there is none, none is, and nobody hears of an account at OpenAI."""
+    """A key is sent in the provider's form, or no key at all, and OpenAI's account headers only to OpenAI."""
     monkeypatch.setenv("OPENAI_ORG_ID", "org-of-the-environment")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-the-environment")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-environment")
@@ -47,7 +47,7 @@ async def test_a_key_is_sent_as_the_provider_wants_it(
 @pytest.mark.parametrize("kind", PATHS)
 @pytest.mark.parametrize("status", [302, 307])
 async def test_no_redirect_takes_key_and_prompt_elsewhere(kind: str, status: int) -> None:
-    """The client would send a key that is in a header of its own along, and with some the prompt."""
+    """No redirect is followed, because the client would send prompt and key headers along."""
     async with ScriptedOpenAI([Reply(["Hi"])]) as other:
         away = Refusal(status, headers={"location": other.base_url + PATHS[kind]})
         async with model_rig([away], kind=kind, key_header="api-key") as rig:
@@ -58,7 +58,7 @@ async def test_no_redirect_takes_key_and_prompt_elsewhere(kind: str, status: int
 
 
 async def test_a_certificate_that_is_not_trusted_is_named() -> None:
-    """Else one would look for the fault in the network."""
+    """An untrusted certificate is named, not reported as a network failure."""
     at_server, _ = certificate_of("localhost")
 
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -77,7 +77,7 @@ async def test_a_certificate_that_is_not_trusted_is_named() -> None:
 
 
 async def test_a_connection_serves_one_reply_after_the_other() -> None:
-    """What stands behind the last event is read: a handshake takes as long as some replies."""
+    """A connection serves several replies: bytes after the last event are read, to save another handshake."""
     whole = b'data: {"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
     connections = 0
 
@@ -107,7 +107,7 @@ async def test_a_connection_serves_one_reply_after_the_other() -> None:
 
 
 async def test_a_number_of_many_digits_reaches_the_provider() -> None:
-    """A schema of a tool may hold one that no 64 bits hold, and quick writers of JSON refuse it."""
+    """A number beyond 64 bits in a tool's schema reaches the provider unchanged."""
     async with ScriptedOpenAI([Reply(["Hi"])]) as server:
         chat = Chat(Provider("test", base_url=server.base_url))
         settings = ModelSettings(extra_body={"most": 10**30})
@@ -118,7 +118,7 @@ async def test_a_number_of_many_digits_reaches_the_provider() -> None:
 
 
 async def test_halves_of_a_character_are_read_as_they_come() -> None:
-    """No JSON in the strict sense; some providers cut a character in two, each half escaped."""
+    """Unpaired surrogate escapes are read, because some providers cut a character in two."""
     halves = [Raw(rf'{{"choices": [{{"delta": {{"content": "\u{half}"}}}}]}}') for half in ("d83d", "de00")]
     async with model_rig([Reply(halves)]) as rig:
         assert (await rig.run()).text == "😀"

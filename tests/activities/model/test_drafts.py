@@ -1,4 +1,4 @@
-"""Artifacts that a model call writes about: shown while their calls are written, and right at its end."""
+"""Artifacts of a model call: streamed while their calls are written, and reconciled at its end."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ creates_and_appends = pytest.mark.parametrize("append", [False, True], ids=["cre
 
 @creates_and_appends
 async def test_an_artifact_streams_while_its_call_is_written(*, append: bool) -> None:
-    """Subscribers read it before the reply is over; each piece comes once, before the call is told."""
+    """An artifact is streamed before its reply ends, each piece once, and before the call is published."""
     gate, base = asyncio.Event(), BASE if append else ""
     script = [Reply(fragments("Half a poem.", gate, append=append))]
     async with model_rig(script, agent=WRITER) as rig:
@@ -54,7 +54,7 @@ SAME = ToolCall(id="a", name="artifact_update", arguments=arguments("Theirs."))
 
 @pytest.mark.parametrize("winner", [(SAME,), (OTHER,), ()], ids=["same", "other", "answer"])
 async def test_the_first_reply_stored_counts(winner: tuple[ToolCall, ...]) -> None:
-    """When two attempts overlap, the artifacts of the reply that counts are shown, and no others."""
+    """Of overlapping attempts, only the artifacts of the stored reply are shown."""
     gate = asyncio.Event()
     theirs = AssistantMessage(tool_calls=winner, text="" if winner else "Theirs.")
     async with model_rig([Reply(fragments("Ours.", gate))], agent=WRITER) as rig:
@@ -68,7 +68,7 @@ async def test_the_first_reply_stored_counts(winner: tuple[ToolCall, ...]) -> No
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 async def test_a_stored_reply_shows_its_artifacts(count: int) -> None:
-    """The attempt that stored it died before, or in the midst of, its end; the next one asks nobody."""
+    """A retry shows the artifacts of a stored reply without a model call, wherever the first attempt died."""
     whole = ToolCall(id="a", name="artifact_update", arguments=arguments("Whole poem."))
     stored = AssistantMessage(tool_calls=(whole,))
     async with model_rig([Reply(fragments("Whole poem.")[:count], ending="cut")], agent=WRITER) as rig:
@@ -80,7 +80,10 @@ async def test_a_stored_reply_shows_its_artifacts(count: int) -> None:
 
 
 async def test_an_artifact_store_that_is_away_costs_the_stream_only() -> None:
-    """What the call appends is seen when it runs; the reply itself does not wait."""
+    """Without the artifact store, content is not streamed but shown when its call runs.
+
+    The reply does not wait.
+    """
     script = [Reply(["Text ", *fragments("More.", append=True)])]
     async with model_rig(script, artifacts=failing(new_artifacts(), "get_artifact"), agent=WRITER) as rig:
         assert (await rig.run()).tool_calls
@@ -89,7 +92,7 @@ async def test_an_artifact_store_that_is_away_costs_the_stream_only() -> None:
 
 @creates_and_appends
 async def test_a_call_that_runs_says_nothing_twice(*, append: bool) -> None:
-    """What the model's draft has shown is stored, and only its end is told."""
+    """A call publishes only the end of content that the model's draft has shown."""
     views = TaskViews(database())
     script = [Reply(fragments("Half a poem.", append=append))]
     async with model_rig(script, views, artifacts=new_artifacts(views), agent=WRITER) as rig:

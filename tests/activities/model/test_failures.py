@@ -1,4 +1,4 @@
-"""What a model call does when the provider, a store or the worker fails."""
+"""Model calls during failures of the provider, a store or the worker."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ STEPS: Sequence[Step] = [
     tool_call(""),
     call_delta({"id": "a", "function": {"name": 5}}),
 ]
-"""What makes a stream unreadable, whatever went before."""
+"""Steps of streams that are unreadable after any beginning."""
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,10 @@ STEPS: Sequence[Step] = [
     ],
 )
 async def test_a_provider_failure_has_a_name(answer: Answer, kind: str) -> None:
-    """What failed decides whether it is tried again; neither key nor provider's text reach the history."""
+    """A provider's failure has a kind that decides on a retry.
+
+    The history has neither the key nor the provider's text.
+    """
     async with model_rig([answer]) as rig:
         failure = await rig.fail()
         assert (failure.type, failure.non_retryable) == (kind, kind != MODEL_UNAVAILABLE)
@@ -82,7 +85,10 @@ async def test_a_provider_failure_has_a_name(answer: Answer, kind: str) -> None:
 @pytest.mark.parametrize("wrong", [{"key": "sk-\u00e9cret"}, {"headers": {"x": "sk-\u00e9cret"}}])
 @pytest.mark.parametrize("kind", ["chat", "responses"])
 async def test_what_else_a_client_raises_is_counted_as_no_reply(kind: str, wrong: dict[str, Any]) -> None:
-    """Only failures that are counted end a call; its own text may quote the prompt, or the key."""
+    """Any other error of a client is an invalid reply.
+
+    Its text is left out, as it may quote the prompt or the key.
+    """
     async with model_rig(kind=kind, **wrong) as rig:
         failure = await rig.fail()
     assert failure.type == MODEL_UNAVAILABLE
@@ -92,7 +98,7 @@ async def test_what_else_a_client_raises_is_counted_as_no_reply(kind: str, wrong
 
 @pytest.mark.parametrize("window", [128_000, None])
 async def test_a_conversation_that_is_too_long_names_its_largest_result(window: int | None) -> None:
-    """Whoever reads it knows which tool returned too much, and the window of the model, if anybody does."""
+    """The error of a long conversation names the largest result's tool, and the model's window if known."""
     results = [
         ToolMessage(call_id=name, name=name, content="x" * size) for name, size in (("a", 9), ("b", 70))
     ]
@@ -120,13 +126,13 @@ NO_REPLIES: Sequence[tuple[Answer, str]] = [
     ("answer", "named"), NO_REPLIES, ids=["another object", "a list", "no reply", "a page", "no type"]
 )
 async def test_what_is_no_reply_is_called_what_it_is(answer: Answer, named: str) -> None:
-    """Whoever reads it knows where to look."""
+    """The error of an invalid reply names its form, such as another content type."""
     async with model_rig([answer]) as rig:
         assert named in (await rig.fail()).message
 
 
 async def test_a_wait_is_shown() -> None:
-    """Subscribers and the status message say what the task waits for, and how long."""
+    """A wait is shown to subscribers with its reason and duration."""
     async with model_rig([Refusal(429, headers={"Retry-After": "3"})]) as rig:
         await rig.views.publish(*rig.place, [working()])
         delay = (await rig.fail()).next_retry_delay
@@ -140,7 +146,7 @@ async def test_a_wait_is_shown() -> None:
 
 
 async def test_a_recovery_clears_the_status() -> None:
-    """The note of the wait is taken back when the provider answers, and the draft is replaced."""
+    """A recovery clears the status of the wait and replaces the draft."""
     async with model_rig([Reply(["Hel"], ending="cut"), Refusal(503), Reply(["Hello"])]) as rig:
         for attempt, why in ((1, "no connection"), (2, "the provider 'openai' failed (503)")):
             await rig.fail(attempt=attempt)
@@ -159,7 +165,10 @@ async def test_a_recovery_clears_the_status() -> None:
 async def test_only_failures_of_the_provider_are_counted(
     answer: Answer, attempt: int, earlier: int, counted: dict[str, int]
 ) -> None:
-    """Not what Redis or dead workers cost; answers that are no reply have few chances, counted apart."""
+    """Only failures of the provider are counted, not those of Redis or workers.
+
+    Invalid replies have a lower limit of their own.
+    """
     counts, environment = list[dict[str, int]](), ActivityEnvironment()
     environment.on_heartbeat = counts.append
     async with model_rig([answer]) as rig:
@@ -169,7 +178,7 @@ async def test_only_failures_of_the_provider_are_counted(
 
 
 async def test_a_reply_without_end_is_a_counted_failure() -> None:
-    """It ends before Temporal ends the activity, uncounted; the provider hears that nobody listens."""
+    """An endless reply is a counted failure before the activity times out, and its connection is closed."""
     counts, environment = list[dict[str, int]](), ActivityEnvironment()
     environment.on_heartbeat = counts.append
     async with model_rig([Reply(["Hel", asyncio.Event()])]) as rig:
@@ -182,14 +191,14 @@ async def test_a_reply_without_end_is_a_counted_failure() -> None:
 
 
 def test_a_reply_has_less_time_than_its_activity() -> None:
-    """Otherwise Temporal would end it first."""
+    """The time limit of a reply is shorter than that of its activity."""
     limit = model_call(None, "").get("start_to_close_timeout")
     assert limit
     assert limit > LONGEST_REPLY
 
 
 async def test_the_last_failure_takes_the_draft_back() -> None:
-    """A call that ends for good leaves no half answer and is not tried again."""
+    """A final failure takes the draft back and is not retried."""
     async with model_rig([Reply(["Hel"], ending="cut")]) as rig:
         failure = await rig.fail(failures=RETRIES)
         assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, True)
@@ -197,14 +206,17 @@ async def test_the_last_failure_takes_the_draft_back() -> None:
 
 
 async def test_a_refused_follow_up_takes_the_older_answer_back() -> None:
-    """The task failed: what it answered to an earlier message is not its result."""
+    """A refused follow-up takes the older answer back, because the task failed."""
     async with model_rig([Reply(["Old."]), Refusal(401)]) as rig:
         await rig.fail(rig.follow_up(await rig.run()))
         assert await rig.answer() == ("", False)
 
 
 async def test_nothing_is_asked_without_agent_model_or_transcript() -> None:
-    """Another worker may have the agent; the message says where to name a model; half a text is not sent."""
+    """Without agent, model or complete transcript no request is sent.
+
+    The message says where to name a model.
+    """
     async with model_rig() as rig:
         stranger = await rig.fail(rig.changed(task=rig.task.model_copy(update={"agent_id": "stranger"})))
         gap = await rig.fail(rig.changed(length=2))
@@ -218,7 +230,7 @@ async def test_nothing_is_asked_without_agent_model_or_transcript() -> None:
 
 
 async def test_nothing_is_asked_before_the_status_is_out() -> None:
-    """While Redis does not answer, no call is made whose status nobody could see; Temporal retries."""
+    """No request is sent before its status is published; Temporal retries while Redis is away."""
     async with model_rig() as rig:
         failing(rig.views, "publishing")
         with pytest.raises(RedisConnectionError):
@@ -227,7 +239,7 @@ async def test_nothing_is_asked_before_the_status_is_out() -> None:
 
 
 async def test_an_outage_costs_deltas_only() -> None:
-    """Redis goes away when the stream has begun: the call ends well; the workflow publishes the answer."""
+    """An outage of Redis after the stream began costs deltas only; the workflow publishes the answer."""
     gate, away = asyncio.Event(), asyncio.Event()
     async with model_rig([Reply([gate, "Hel", away, "lo"])]) as rig:
         running = asyncio.create_task(rig.run())

@@ -57,7 +57,7 @@ def says(*parts: Part) -> UserMessage:
 
 
 def kinds(request: ReceivedRequest) -> list[list[str]]:
-    """Return what kinds of parts each message of the client has."""
+    """Return the kinds of the parts of each client message."""
     return [_kinds(message["content"]) for message in request.conversation if message["role"] == "user"]
 
 
@@ -67,7 +67,7 @@ def _kinds(content: JsonValue) -> list[str]:
 
 
 async def test_an_image_reaches_the_model() -> None:
-    """It is read from the store of the context; of one that is gone the model reads that it is."""
+    """An image is read from the context's store; of a deleted one the model reads that it is gone."""
     async with model_rig([Reply(["A cat."])]) as rig:
         part = await store(rig, "input-1", CONTENT)
         gone = FilePart(media_type="image/png", stored=StoredPart(artifact_id="input-2"))
@@ -91,7 +91,7 @@ async def test_an_image_reaches_the_model() -> None:
     ids=["just fits", "too large", "no room for the second", "newest messages first"],
 )
 async def test_a_request_carries_only_so_much(sizes: list[list[int]], expected: list[list[str]]) -> None:
-    """Of what is beyond it the model is only told."""
+    """A request carries files up to a bound; others are named to the model."""
     async with model_rig([Reply(["Fine."])]) as rig:
         for number, files in enumerate(sizes):
             parts = [
@@ -104,7 +104,7 @@ async def test_a_request_carries_only_so_much(sizes: list[list[int]], expected: 
 
 
 async def test_files_of_covered_messages_are_not_read() -> None:
-    """A summary stands for them."""
+    """Files of messages that a summary covers are not read."""
     artifacts = WatchedArtifacts()
     async with model_rig([Reply(["Fine."])], artifacts=artifacts) as rig:
         parts = [await store(rig, f"input-{n}", b"hi") for n in range(3)]
@@ -114,7 +114,7 @@ async def test_files_of_covered_messages_are_not_read() -> None:
 
 
 async def test_a_store_that_is_away_is_waited_for() -> None:
-    """The model is not asked without the file. The failure, which is kept, tells not where the store is."""
+    """The model is asked only once the store is back; the recorded failure has no address of the store."""
     async with model_rig([Reply(["Fine."])], artifacts=WatchedArtifacts(is_away=True)) as rig:
         failure = await rig.fail(rig.changed(new=(says(await store(rig, "input-1", b"hi")),)))
         assert (failure.type, failure.non_retryable) == (FILES_UNAVAILABLE, False)
@@ -133,7 +133,7 @@ async def shown_by(rig: ModelRig, plugin: Plugin, name: str) -> ToolMessage:
 
 
 async def ask_with(rig: ModelRig, result: ToolMessage) -> ReceivedRequest:
-    """Return what the provider is asked behind the result of a tool."""
+    """Return the provider's request that follows the result of a tool."""
     asked = ToolCall(id=result.call_id, name=result.name, arguments="{}")
     await rig.store(says(TextPart(text="Look.")), AssistantMessage(tool_calls=(asked,)), result)
     await rig.run(rig.changed(length=3, new=()))
@@ -141,7 +141,7 @@ async def ask_with(rig: ModelRig, result: ToolMessage) -> ReceivedRequest:
 
 
 async def test_images_of_an_mcp_server_reach_the_model() -> None:
-    """A real server's: the provider gets the image behind the result; of its audio it is told."""
+    """Images of a real MCP server reach the model after the result; audio is named."""
     async with (
         model_rig(OpenAI(Played(text="A cat."))) as rig,
         opened(mcp(command=STDIO, name="full")) as server,
@@ -183,7 +183,7 @@ async def test_images_of_an_mcp_server_reach_the_model() -> None:
     ],
 )
 async def test_a_tool_shows_files_of_any_kind(media_type: str, expected: JsonValue) -> None:
-    """As the model takes them; what is shown twice comes once."""
+    """A tool shows files of any kind in the form that the model takes, each once."""
 
     @tool
     async def draw(context: ToolContext) -> str:
@@ -203,7 +203,7 @@ async def test_a_tool_shows_files_of_any_kind(media_type: str, expected: JsonVal
 
 @pytest.mark.parametrize(("takes", "kind"), [(None, "image_url"), (("image/*",), "image_url"), ((), "text")])
 async def test_a_model_gets_no_more_than_its_provider_says(takes: tuple[str, ...] | None, kind: str) -> None:
-    """The agent takes images; whether its model does is known, or nobody knows."""
+    """A model gets images only if the agent takes them and its provider does not rule them out."""
     async with model_rig([Reply(["Fine."])], models={"": ModelEntry(takes=takes)}) as rig:
         await rig.run(rig.changed(new=(says(await store(rig, "input-1", CONTENT)),)))
     assert kinds(rig.provider.requests[0])[-1][-1] == kind
@@ -211,7 +211,7 @@ async def test_a_model_gets_no_more_than_its_provider_says(takes: tuple[str, ...
 
 @pytest.mark.parametrize("hints", ["key", "breakpoints", ""])
 async def test_a_provider_gets_the_hints_that_it_wants(hints: str) -> None:
-    """The same with each call of a conversation."""
+    """Each call of a conversation sends the same cache hints to a provider that takes them."""
     async with model_rig([Reply(["Fine."])] * 2, cache=hints) as rig:
         for position in range(2):
             await rig.run(rig.changed(length=1 + position, new=(says(TextPart(text="Hi")),)))
@@ -223,7 +223,7 @@ async def test_a_provider_gets_the_hints_that_it_wants(hints: str) -> None:
 
 
 async def test_what_cannot_be_shown_is_an_error_of_the_tool() -> None:
-    """With what there is, or how many there may be."""
+    """A file that cannot be shown is an error of the tool, with the available files or their limit."""
 
     @tool
     async def show(artifact_id: str, index: int, count: int, context: ToolContext) -> str:
@@ -251,7 +251,7 @@ async def test_what_cannot_be_shown_is_an_error_of_the_tool() -> None:
 async def test_a_long_text_of_the_client_is_read_on_to_its_end(
     charset: str, letters: str, count: int
 ) -> None:
-    """Up to 4 MB: the first part stands in the request, the rest in pages; whatever characters it has."""
+    """A client's text of up to 4 MB is read to its end in any charset: the first page with the request."""
     text = "".join(f"{number} {letters}\n" for number in range(count))
     async with model_rig([Reply(["Fine."])]) as rig:
         part = NewPart("file", text.encode(charset), "text/plain")
@@ -284,7 +284,7 @@ async def test_a_long_text_of_the_client_is_read_on_to_its_end(
 
 
 async def test_only_texts_are_read_on() -> None:
-    """Of anything else the model reads that it is none."""
+    """Reading on in any other file is an error that says so."""
     rig = ToolRig()
     for media_type, name in (("image/png", "picture"), ("text/plain", "text")):
         await rig.artifacts.apply(
@@ -303,7 +303,7 @@ async def test_only_texts_are_read_on() -> None:
 
 
 class WatchedArtifacts(Artifacts):
-    """Remembers what is read, or cannot read content now."""
+    """A store that records reads, or cannot read content."""
 
     def __init__(self, *, is_away: bool = False) -> None:
         redis = database()

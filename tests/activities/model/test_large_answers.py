@@ -1,4 +1,4 @@
-"""What other servers answer is bounded by what it becomes in memory: bytes, and values of JSON."""
+"""Bounds for answers of other servers, by their size in memory: bytes, and values of JSON."""
 
 import asyncio
 import sys
@@ -32,12 +32,12 @@ async def bomb() -> AsyncGenerator[Bomb]:
 
 
 async def ask_peer(url: str) -> str:
-    """Return what the tool that asks a peer fails with."""
+    """Return the error of the tool that asks a peer."""
     return await PeerRig(peer(url, name="ann")).fail("hello")
 
 
 async def ask_mcp(url: str) -> str:
-    """Return what the list of an MCP server's tools fails with."""
+    """Return the error of listing an MCP server's tools."""
     server = mcp(url, name="tools")
     try:
         await Caller(server).call("any")
@@ -49,14 +49,14 @@ async def ask_mcp(url: str) -> str:
 
 
 async def ask_issuer(url: str) -> str:
-    """Return what the fetching of keys fails with."""
+    """Return the error of fetching keys."""
     with capture_logs() as logs, pytest.raises(UnavailableNowError):
         await Jwks(url, PUBLIC_ALGORITHMS).find("key")
     return str(logs[-1].get("error"))
 
 
 async def ask_model(url: str) -> str:
-    """Return what the activity would fail with."""
+    """Return the error of the activity."""
     chat = Chat(Provider("test", base_url=url))
     try:
         async with aclosing(
@@ -81,7 +81,7 @@ def large(bomb: Bomb) -> None:
 
 
 def many(bomb: Bomb) -> None:
-    """Three bytes of JSON become a hundred."""
+    """Return JSON whose values take a hundred bytes for each three on the wire."""
     bomb.piece, bomb.repeated = b"{" + b",[]" * (CHUNK // 3), 2 * MAX_VALUES // (CHUNK // 3)
 
 
@@ -92,16 +92,16 @@ def many(bomb: Bomb) -> None:
 async def test_an_answer_that_is_too_much_is_refused(
     bomb: Bomb, ask: Ask, load: Callable[[Bomb], None], told: str
 ) -> None:
-    """Before it is unpacked or parsed, and read no further than its bound; all ask for it as it is."""
+    """An answer beyond its bound is refused before it is unpacked or parsed, and not read further."""
     load(bomb)
     assert ("AnswerTooLarge" if ask is ask_issuer else told) in await ask(bomb.url)
-    assert bomb.sent < MAX_ANSWER + 16 * MEBI  # what is under way between the two comes on top
+    assert bomb.sent < MAX_ANSWER + 16 * MEBI  # bytes in transit between the two are added
     assert all(b"accept-encoding: identity" in asked.lower() for asked in bomb.asked)
 
 
 @pytest.mark.parametrize("line", [f"'x' * {2 * MAX_ANSWER}", f"',[]' * {MAX_VALUES}"], ids=["large", "many"])
 async def test_a_line_of_an_mcp_server_is_bounded(tmp_path: Path, line: str) -> None:
-    """One that a command starts; the session ends."""
+    """A long line of an MCP command is refused, and the session ends."""
     program = tmp_path / "server.py"
     program.write_text(f"import sys\nsys.stdin.readline()\nsys.stdout.write({line})\nsys.stdin.read()\n")
     server = mcp(command=[sys.executable, str(program)], name="tools")

@@ -1,4 +1,4 @@
-"""Streams that are nearly what they should be, from servers and gateways as people run them."""
+"""Streams that deviate slightly from the specifications, as of real servers and gateways."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ A, B = '{"query":"a"}', '{"query":"b"}'
 
 
 def said(text: JsonValue, reason: str | None = "stop", **more: JsonValue) -> Object:
-    """Return the chunk of a reply that is whole with it."""
+    """Return the only chunk of a complete reply."""
     return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}], **more}
 
 
@@ -65,7 +65,7 @@ ANSWERS: dict[str, tuple[Wire, str]] = {
 
 @pytest.mark.parametrize(("wire", "kind"), ANSWERS.values(), ids=ANSWERS)
 async def test_an_answer_is_read_whatever_it_is_called(wire: Wire, kind: str) -> None:
-    """Its first bytes say what it is."""
+    """The format of an answer is recognized by its first bytes, not by its content type."""
     async with model_rig([wire], kind=kind) as rig:
         reply = await rig.run()
         assert await rig.answer() == ("Hi", True)
@@ -81,7 +81,7 @@ async def test_an_answer_is_read_whatever_it_is_called(wire: Wire, kind: str) ->
     ],
 )
 async def test_no_reply_is_lost_for_its_counts(usage: JsonValue, tokens: tuple[int, int]) -> None:
-    """What is no number of tokens counts nothing."""
+    """An invalid token count counts nothing, and the reply stands."""
     async with model_rig([streamed(said("Hi", usage=usage))]) as rig:
         reply = await rig.run()
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == tokens
@@ -95,14 +95,14 @@ BROKEN: Mapping[str, Wire] = {
 
 @pytest.mark.parametrize("wire", BROKEN.values(), ids=BROKEN)
 async def test_half_a_reply_is_no_answer(wire: Wire) -> None:
-    """The call is tried again."""
+    """An incomplete reply is an error that is retried."""
     async with model_rig([wire]) as rig:
         failure = await rig.fail()
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
 
 
 def item(kind: str, **fields: JsonValue) -> Object:
-    """Return the event of an item of the Responses API that is done."""
+    """Return the event of a completed item of the Responses API."""
     return {"type": "response.output_item.done", "item": {"type": kind, "id": "i", **fields}}
 
 
@@ -116,7 +116,7 @@ NO_TEXTS: dict[str, tuple[Wire, str]] = {
 
 @pytest.mark.parametrize(("wire", "kind"), NO_TEXTS.values(), ids=NO_TEXTS)
 async def test_what_is_no_text_is_no_reply(wire: Wire, kind: str) -> None:
-    """It counts as such, so that the call ends some time."""
+    """A text of another type is an invalid reply, which is counted, so that the call ends."""
     async with model_rig([wire], kind=kind) as rig:
         failure = await rig.fail()
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
@@ -124,7 +124,7 @@ async def test_what_is_no_text_is_no_reply(wire: Wire, kind: str) -> None:
 
 
 def begun(kind: str, **fields: JsonValue) -> Object:
-    """Return the event of an item of the Responses API that begins."""
+    """Return the event of a started item of the Responses API."""
     return {
         "type": "response.output_item.added",
         "output_index": 0,
@@ -133,7 +133,7 @@ def begun(kind: str, **fields: JsonValue) -> Object:
 
 
 async def test_a_text_may_come_at_once() -> None:
-    """Without its pieces, and without the end of its item, sglang#12652."""
+    """A text may come without deltas and without the end of its item, see sglang#12652."""
     done: Object = {"type": "response.function_call_arguments.done", "output_index": 0, "arguments": A}
     ended: Object = {"type": "response.completed", "response": {"status": "completed"}}
     finished = {**item("function_call", name="search", arguments=A), "output_index": 0}
@@ -146,7 +146,7 @@ async def test_a_text_may_come_at_once() -> None:
 
 @pytest.mark.parametrize("body", [{"choices": []}, {"choices": [{"message": {"content": None}}]}])
 async def test_a_completion_of_nothing_is_no_reply(body: JsonValue) -> None:
-    """The model said nothing wrong: it is asked again, and not told so."""
+    """An empty completion is retried without a message to the model."""
     async with model_rig([whole(body, JSON)]) as rig:
         failure = await rig.fail()
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
@@ -154,13 +154,13 @@ async def test_a_completion_of_nothing_is_no_reply(body: JsonValue) -> None:
 
 
 async def test_names_may_be_numbers() -> None:
-    """Those of the model, and of the reply."""
+    """Names of the model and of the reply may be numbers."""
     async with model_rig([streamed(said("Hi", model=7, id=8))]) as rig:
         assert (await rig.run()).model == "7"
 
 
 async def test_an_error_in_the_place_of_events_is_read() -> None:
-    """It says by its code what it is."""
+    """An error in the place of events is classified by its code."""
     error: Object = {"error": {"message": "wrong", "type": "invalid_request_error", "code": 401}}
     async with model_rig([whole(error, EVENTS)]) as rig:
         failure = await rig.fail()
@@ -191,7 +191,7 @@ CALLS: dict[str, tuple[list[Object], list[str]]] = {
 
 @pytest.mark.parametrize(("chunks", "arguments"), CALLS.values(), ids=CALLS)
 async def test_calls_are_told_apart(chunks: list[Object], arguments: list[str]) -> None:
-    """Whatever ids and indexes they have, and in whatever form their arguments come."""
+    """Calls are told apart with any ids, indexes and forms of arguments."""
     async with model_rig([streamed(*chunks, said("", "tool_calls"))]) as rig:
         reply = await rig.run()
     assert [call.arguments for call in reply.tool_calls] == arguments

@@ -1,4 +1,4 @@
-"""Model calls whose replies do not end as they should: what model, client and task get of them."""
+"""Model calls whose replies end irregularly: effects for model, client and task."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,10 @@ GO_ON = {"role": "user", "content": "[Go on exactly where your reply stopped.]"}
     ids=["half a call", "thoughts", "filtered", "declined", "malformed", "empty", "all in thoughts"],
 )
 async def test_what_is_no_answer_is_not_shown(answer: Answer, reason: str, shown: str) -> None:
-    """What was streamed of it is taken back; the next attempt finds the same outcome, and asks nobody."""
+    """The streamed text of an unusable reply is taken back.
+
+    A retry returns the same outcome without a model call.
+    """
     async with model_rig([answer]) as rig:
         reply = await rig.run()
         ends = {"told": bool(reply.refused), "fails": reply.fails, "rejects": reply.rejects}
@@ -65,7 +68,7 @@ async def test_what_is_no_answer_is_not_shown(answer: Answer, reason: str, shown
 
 
 async def test_calls_that_are_whole_are_run() -> None:
-    """Of a reply that was cut off within the next one."""
+    """The complete calls of a reply that was cut off within the next one are run."""
     script = [Reply([tool_call("search", '{"query": "Rome"}'), HALF_CALL], finish_reason="length")]
     async with model_rig(script) as rig:
         reply = await rig.run()
@@ -75,7 +78,10 @@ async def test_calls_that_are_whole_are_run() -> None:
 
 
 async def test_a_text_that_was_cut_off_is_gone_on_with() -> None:
-    """The draft streams on; one message results, with the thoughts, the cost and the calls of both halves."""
+    """A text that was cut off is continued in the same draft.
+
+    The message has thoughts, cost and calls of both halves.
+    """
     gate, watching = asyncio.Event(), After(make=in_capitals)
     script = [
         Reply([Reasoning("A tale."), "Once "], finish_reason="length", usage=(10, 3)),
@@ -99,7 +105,7 @@ async def test_a_text_that_was_cut_off_is_gone_on_with() -> None:
 
 
 async def test_an_attempt_that_dies_between_the_halves_repeats_both() -> None:
-    """What it has shown is replaced, and what it has used is not counted by the reply."""
+    """A retry after a death between the halves replaces their text, and does not count their tokens."""
     hangs = Reply(["upon a", asyncio.Event()])
     async with model_rig([CUT, hangs, Reply(["Then "], finish_reason="length"), REST]) as rig:
         running = asyncio.create_task(rig.run())
@@ -114,7 +120,7 @@ async def test_an_attempt_that_dies_between_the_halves_repeats_both() -> None:
 
 
 async def test_a_reply_is_continued_once() -> None:
-    """What is cut off then stands as the answer, and its last words say so."""
+    """A reply is continued once; a second cut stands as the answer, with a note at its end."""
     async with model_rig([CUT, Reply(["upon"], finish_reason="length", usage=(14, 4))]) as rig:
         reply = await rig.run()
         assert (reply.text, reply.reason) == ("Once upon", failures.REPLY_CUT)
@@ -136,7 +142,7 @@ BROKEN_OFF = Wire(
     ids=["all", "late", "busy"],
 )
 async def test_a_rest_that_the_provider_refuses_costs_nothing(refusal: Answer) -> None:
-    """Such as where the window of the model is full: what there is of it stands, and is not paid twice."""
+    """If the provider refuses the continuation, the first half stands and is paid for once."""
     async with model_rig([CUT, refusal]) as rig:
         reply = await rig.run()
         assert (reply.text, reply.reason, reply.usage.output_tokens) == ("Once ", failures.REPLY_CUT, 3)
@@ -144,7 +150,7 @@ async def test_a_rest_that_the_provider_refuses_costs_nothing(refusal: Answer) -
 
 
 async def test_the_rest_may_be_calls() -> None:
-    """Then the text is no answer."""
+    """If the continuation has calls, the text is not the answer."""
     async with model_rig([CUT, Reply([tool_call("search")])]) as rig:
         reply = await rig.run()
         assert (reply.text, [call.id for call in reply.tool_calls]) == ("Once ", ["r00001c01"])
@@ -162,7 +168,7 @@ TELLS, FAILS = ModelSettings(on_length="tell"), ModelSettings(on_length="fail")
 async def test_settings_decide(
     of_hook: ModelSettings | None, of_agent: ModelSettings | None, of_model: ModelSettings | None, wanted: str
 ) -> None:
-    """Those of a hook come first, then those of the agent, then those of the model."""
+    """Settings of a hook come before those of the agent, and these before those of the model."""
     hooks = [Before(make=lambda request: replace(request, settings=of_hook))] if of_hook else []
     known = {"test-model": ModelEntry(settings=of_model or ModelSettings())}
     async with model_rig([CUT], agent=agent(*hooks), models=known) as rig:
@@ -172,7 +178,7 @@ async def test_settings_decide(
 
 
 async def test_the_model_is_told_once() -> None:
-    """A reply that ends the same way right after it was told so ends the task."""
+    """The model is told once: a second reply with the same end ends the task."""
     async with model_rig([Reply([]), Reply([])]) as rig:
         first = await rig.run()
         note = UserMessage(message_id="", parts=(TextPart(text=f"[{first.refused}]"),))
@@ -186,7 +192,7 @@ async def test_the_model_is_told_once() -> None:
 
 
 async def test_a_responder_may_say_nothing() -> None:
-    """No model has ended the reply of an agent's own function, and nobody is there to be told."""
+    """A function's empty reply is valid and not retried, because no model ended it."""
 
     async def silent(_turn: Turn) -> AssistantMessage:
         return AssistantMessage()

@@ -1,4 +1,4 @@
-"""Model calls of agents whose answer is data, whose reply is the call of one tool, or a function's."""
+"""Model calls of agents whose answer is data, whose reply is a forced call, or that reply by a function."""
 
 import asyncio
 import json
@@ -35,13 +35,13 @@ Shown = tuple[tuple[Part, ...], bool] | None
 
 
 async def shown(rig: ModelRig) -> Shown:
-    """Return what clients see of the answer, and whether it is complete."""
+    """Return the answer that clients see, and its completeness."""
     response = await rig.artifact(RESPONSE_ARTIFACT)
     return response and (response.parts, response.complete)
 
 
 async def test_an_answer_is_data() -> None:
-    """The provider is told the schema; clients get one data part, and the reply is canonical."""
+    """The provider gets the schema, clients one data part, and the reply is canonical JSON."""
     gate = asyncio.Event()
     steps: list[Step] = [Reasoning("Hm."), '```json\n{"people": "2",', gate, ' "name": "Paris"}\n```']
     async with model_rig([Reply(steps)], agent=AGENT) as rig:
@@ -60,7 +60,7 @@ async def test_an_answer_is_data() -> None:
 
 
 async def test_an_answer_that_does_not_fit_is_refused() -> None:
-    """The reply says what the model is to be told; clients see none of it."""
+    """An answer that does not fit the schema is refused with a message for the model, and not shown."""
     async with model_rig([Reply(['{"name": ["Paris"]}'])], agent=AGENT) as rig:
         reply = await rig.run()
         assert reply.text == '{"name": ["Paris"]}'
@@ -73,7 +73,7 @@ async def test_an_answer_that_does_not_fit_is_refused() -> None:
 
 
 async def test_an_output_model_that_fails_ends_the_call() -> None:
-    """The failure does not say what the answer was."""
+    """An output model that raises ends the call, without the answer in the failure."""
 
     class Broken(BaseModel):
         """Fails."""
@@ -92,7 +92,7 @@ async def test_an_output_model_that_fails_ends_the_call() -> None:
 
 @pytest.mark.parametrize("others", [[], ["Half of it"]], ids=["dead before the end", "after another one"])
 async def test_a_stored_answer_is_shown_as_data(others: Sequence[str]) -> None:
-    """The attempt that stored it died before it published the end: the next one does, and asks nobody."""
+    """A retry publishes a stored answer as data without a model call."""
     async with model_rig([Reply(others, ending="cut")], agent=AGENT) as rig:
         if others:
             await rig.fail(attempt=1)
@@ -111,7 +111,7 @@ async def test_a_stored_answer_is_shown_as_data(others: Sequence[str]) -> None:
     ids=["words", "data"],
 )
 async def test_a_tool_that_has_to_be_called(steps: list[Step], writer: Agent, answer: str) -> None:
-    """The client has its answer, which stands; what the model says besides is neither checked nor shown."""
+    """The result of a forced tool is the answer; the model's other text is neither checked nor shown."""
     async with model_rig([Reply([answer]), Reply(steps)], agent=writer) as rig:
         answered = await rig.run()
         before = await shown(rig)
@@ -128,7 +128,7 @@ async def test_a_tool_that_has_to_be_called(steps: list[Step], writer: Agent, an
 
 
 async def test_a_forced_call_that_fails_leaves_the_answer() -> None:
-    """Neither a cut reply nor a refusal touches what the client has."""
+    """A cut reply or a refusal after a forced call leaves the client's answer unchanged."""
     script: list[Answer] = [Reply(["The answer."]), Reply(["Well. "], ending="cut"), Refusal(401)]
     async with model_rig(script, agent=WRITER) as rig:
         call = rig.follow_up(await rig.run())
@@ -138,11 +138,14 @@ async def test_a_forced_call_that_fails_leaves_the_answer() -> None:
         assert await rig.answer() == ("The answer.", True)
 
 
-# Agents whose replies come from a function of theirs instead of a language model, and agents that decide.
+# Agents that reply by a function of their own instead of a language model, and agents that decide.
 
 
 async def test_a_function_stands_in_for_the_model() -> None:
-    """It gets the whole transcript; its text is the answer; no provider is asked, nor it again."""
+    """A function gets the complete transcript, and its text is the answer.
+
+    Neither a provider nor the function is called again.
+    """
     turns: list[Turn] = []
 
     async def respond(turn: Turn) -> AssistantMessage:
@@ -174,7 +177,7 @@ WRONG = AssistantMessage().model_copy(update={"text": 4})
     ids=["error", "exit", "cancelled", "text", "number"],
 )
 async def test_a_function_that_fails_ends_the_call(says: Any, problem: str) -> None:  # noqa: ANN401 -- whatever a function may do
-    """The failure is named and final: the same turn would fail again."""
+    """A function's error ends the call under a name of its own, because a retry would fail again."""
 
     async def respond(_: Turn) -> AssistantMessage:
         if isinstance(says, BaseException):
@@ -188,7 +191,7 @@ async def test_a_function_that_fails_ends_the_call(says: Any, problem: str) -> N
 
 
 async def test_a_deciding_call_offers_one_tool_and_shows_nothing() -> None:
-    """The model may ask for a task or answer; its words are for the message, not for a stream."""
+    """A deciding call offers one tool and streams nothing; the model's text is the message."""
     async with model_rig([Reply(["Four."])]) as rig:
         reply = await rig.run(rig.changed(routing=True))
         tools = json.dumps(rig.provider.requests[0].body["tools"])

@@ -1,4 +1,4 @@
-"""Plugins around a model call: what they make of its request and its reply, and how they end it."""
+"""Plugins around a model call: changes of requests and replies, and ends of calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +24,7 @@ from tests.support.servers.scripted_openai import Answer, Refusal, Reply, Step, 
 
 
 async def test_prompts_are_written_for_each_call() -> None:
-    """In the order of the plugins, by priority first; each knows where the task stands."""
+    """Prompts of plugins are written for each call, by priority and order, with the state of the task."""
 
     async def tell_iteration(context: HookContext) -> str:
         return f"{context.agent_id} {context.owner} {context.iteration} {context.usage.input_tokens}"
@@ -46,7 +46,7 @@ async def test_prompts_are_written_for_each_call() -> None:
 
 
 async def test_a_plugin_changes_the_request() -> None:
-    """What it makes of messages, tools and settings is what the provider gets, in this call alone."""
+    """A plugin's changes of messages, tools and settings reach the provider in this call alone."""
 
     def change(asked: ModelRequest) -> ModelRequest:
         more = {"role": "system", "content": "Now."}
@@ -76,7 +76,7 @@ async def test_a_plugin_changes_the_request() -> None:
 
 @pytest.mark.parametrize("limits", [[], [budget(cost=1)]], ids=["a limit", "a budget"])
 async def test_the_price_of_another_model_has_to_be_known_too(limits: list[Plugin]) -> None:
-    """A plugin cannot get around a limit of cost, or a budget, by changing the model."""
+    """With a limit of cost or a budget, a plugin cannot change the model to one without a price."""
     plugin = Before(make=lambda asked: replace(asked, model="free-model"))
     async with model_rig(agent=agent(plugin, *limits)) as rig:
         failure = await rig.fail(rig.changed(model="priced-model", needs_price=not limits))
@@ -85,7 +85,7 @@ async def test_the_price_of_another_model_has_to_be_known_too(limits: list[Plugi
 
 
 async def test_a_changed_text_replaces_the_one_that_was_streamed() -> None:
-    """The stored reply, the returned one and the shown one are what the plugins left, who are asked once."""
+    """A text that a plugin changes replaces the streamed one; plugins are asked once for a stored reply."""
     gate, plugin = asyncio.Event(), After(make=in_capitals)
     async with model_rig([Reply(["Hel", gate, "lo"])], agent=agent(plugin)) as rig:
         running = await rig.begin()
@@ -100,7 +100,7 @@ async def test_a_changed_text_replaces_the_one_that_was_streamed() -> None:
 
 @dataclass(kw_only=True, eq=False)
 class Slow(After):
-    """Judges nothing until its gate opens."""
+    """A plugin that waits for its gate before it judges."""
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     is_asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -119,7 +119,7 @@ class Slow(After):
     ids=["answer", "call"],
 )
 async def test_an_unjudged_reply_is_asked_for_once(written: list[Step], shown: str) -> None:
-    """The worker died while plugins judged it: they judge it again, the model is not asked again."""
+    """A reply whose worker died while plugins judged it is judged again, without another model call."""
     plugin = Slow(make=in_capitals)
     async with model_rig([Reply([*written])], agent=agent(tools(search), plugin)) as rig:
         first = asyncio.create_task(rig.run(attempt=1))
@@ -146,19 +146,19 @@ async def test_an_unjudged_reply_is_asked_for_once(written: list[Step], shown: s
     ids=["veto", "for no reason", "as a field"],
 )
 async def test_a_reply_that_is_vetoed_does_not_stand(plugin: After, reason: str) -> None:
-    """Its text remains for the model, its calls and its draft are gone, its tokens were spent."""
+    """A vetoed reply has its text for the model and its cost, but neither calls nor a draft."""
     script = [Reply(["Fool!", tool_call("search")]), Reply(["Sorry."])]
     async with model_rig(script, agent=agent(tools(search), plugin)) as rig:
         reply = await rig.run()
         assert (reply.refused, reply.text, reply.tool_calls) == (reason, "Fool!", ())
         assert reply.usage == Usage(input_tokens=10, output_tokens=5, cost=None)
         assert await rig.events_of(ToolCalled) == []
-        assert await rig.run(attempt=2) == reply  # the worker died before Temporal heard of it
+        assert await rig.run(attempt=2) == reply  # the worker died before Temporal received the reply
         assert await rig.answer() in (None, ("", False))
 
 
 async def test_replies_of_a_function_are_looked_at_too() -> None:
-    """There is no request to look at before; the rest is the same."""
+    """Replies of a function are judged as those of a model; it has no request to change."""
 
     async def respond(_: Turn) -> AssistantMessage:
         return AssistantMessage(text="Fool!", closing="bye", rejects=True)
@@ -177,7 +177,7 @@ async def test_replies_of_a_function_are_looked_at_too() -> None:
 
 
 async def test_a_call_that_is_dropped_is_none() -> None:
-    """Nobody sees it, and the text is the answer after all."""
+    """Without the calls that a plugin dropped, which are not shown, a text is the answer."""
     dropping = After(make=lambda reply: reply.model_copy(update={"tool_calls": ()}))
     async with model_rig(
         [Reply(["Well. ", tool_call("search")])], agent=agent(tools(search), dropping)
@@ -188,7 +188,7 @@ async def test_a_call_that_is_dropped_is_none() -> None:
 
 
 async def test_calls_that_a_plugin_adds_have_ids_of_their_own() -> None:
-    """They are made of the places that calls have in the reply as it stands; of two like ones each is one."""
+    """Calls that a plugin adds get ids by their position in the final reply, so that equal calls differ."""
     more = ToolCall(id="a", name="search", arguments='{"query": "more"}')
     adding = After(
         make=lambda reply: reply.model_copy(update={"tool_calls": (*reply.tool_calls, more, more)})
@@ -214,7 +214,7 @@ async def _number(_: HookContext) -> str:
 async def test_a_prompt_that_cannot_be_written_ends_the_call(
     writer: Callable[[HookContext], Awaitable[str]], problem: str
 ) -> None:
-    """The failure names the plugin; nobody is asked without its prompt."""
+    """A prompt function that fails ends the call with the plugin's name, and no model is asked."""
     async with model_rig(agent=agent(async_prompt(writer))) as rig:
         failure = await rig.fail()
         assert (failure.type, failure.non_retryable) == (failures.PLUGIN_FAILED, True)
@@ -259,7 +259,7 @@ ENDINGS: Sequence[tuple[Plugin, str, str]] = [
 
 @pytest.mark.parametrize(("plugin", "kind", "told"), ENDINGS)
 async def test_a_plugin_ends_the_call(plugin: Plugin, kind: str, told: str) -> None:
-    """By a veto before it, or by failing; nothing of it is shown, and the plugins hear of it."""
+    """A plugin ends the call by a veto or a failure; nothing is shown, and all plugins are notified."""
     listener = Listener()
     async with model_rig([Reply(["Hi"])], agent=agent(plugin, listener)) as rig:
         failure = await rig.fail()
@@ -276,7 +276,7 @@ async def test_a_plugin_ends_the_call(plugin: Plugin, kind: str, told: str) -> N
     ids=["refused", "given up", "tried again"],
 )
 async def test_plugins_hear_of_a_call_that_failed_for_good(answer: Answer, earlier: int, heard: int) -> None:
-    """Not of one that is tried again."""
+    """Plugins are notified of a final failure, not of one that is retried."""
     listener = Listener()
     async with model_rig([answer], agent=agent(listener)) as rig:
         failure = await rig.fail(failures=earlier)
@@ -291,7 +291,7 @@ async def test_plugins_hear_of_a_call_that_failed_for_good(answer: Answer, earli
 async def test_a_call_is_tried_again_as_settings_say(
     of_hook: int | None, of_agent: int | None, of_model: int
 ) -> None:
-    """Those of the hook count before those of the agent, and these before those of the model."""
+    """The retries of the hook's settings come before the agent's, and these before the model's."""
     hooks = (
         [Before(make=lambda asked: replace(asked, settings=ModelSettings(retries=of_hook)))]
         if of_hook

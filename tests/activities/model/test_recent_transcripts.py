@@ -1,4 +1,4 @@
-"""What a process remembers of transcripts: the beginning that it has read before is not read again."""
+"""The transcripts that a process caches, so that it reads only new messages."""
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -14,7 +14,7 @@ MESSAGES: tuple[TranscriptMessage, ...] = tuple(said(f"m{number}") for number in
 
 
 class Reader:
-    """Opens transcripts of one task, and notes from which position they are read."""
+    """A reader of one task's transcript that records the position of each read."""
 
     def __init__(self, most: int = RECENT_BYTES) -> None:
         self.transcripts: Transcripts = Transcripts(database())
@@ -24,7 +24,7 @@ class Reader:
     async def open(
         self, messages: tuple[TranscriptMessage, ...], *, digest: str | None = None
     ) -> OpenedTranscript:
-        """Open what the task's history holds."""
+        """Open the transcript of the task's history."""
 
         async def read(known: int) -> OpenedTranscript:
             self.read_from.append(known)
@@ -38,7 +38,7 @@ class Reader:
     ("most", "read_from"), [(RECENT_BYTES, [0, 2, 5, 5]), (0, [0, 0, 0, 0])], ids=["room", "no room"]
 )
 async def test_a_call_late_in_a_task_reads_what_is_new(most: int, read_from: list[int]) -> None:
-    """Also one that comes again; of tasks that have not been read for long nothing is remembered."""
+    """A late call, also a repeated one, reads only new messages; the least recently used task is evicted."""
     reader = Reader(most)
     await reader.transcripts.put("task", "run", 0, MESSAGES)
     for length in (2, 5, 5, 6):
@@ -47,7 +47,7 @@ async def test_a_call_late_in_a_task_reads_what_is_new(most: int, read_from: lis
 
 
 async def test_what_is_remembered_is_that_of_the_history_or_nothing() -> None:
-    """A task that an operator has reset has another one; then all is read, and compared as ever."""
+    """After a reset of the task, the cached transcript differs from the history, and all of it is read."""
     reader, other = Reader(), (said("other"), *MESSAGES[1:])
     await reader.transcripts.put("task", "run", 0, MESSAGES)
     await reader.open(MESSAGES[:3])
@@ -62,7 +62,7 @@ async def test_what_is_remembered_is_that_of_the_history_or_nothing() -> None:
 
 
 async def test_a_stored_reply_needs_no_transcript() -> None:
-    """Nothing is compared, and what was remembered is read again."""
+    """A stored reply is returned without its transcript, which is then evicted."""
     reader, reply = Reader(), AssistantMessage(text="done")
     await reader.transcripts.put("task", "run", 0, (*MESSAGES[:2], reply))
     await reader.open(MESSAGES[:1])

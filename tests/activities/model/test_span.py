@@ -1,4 +1,4 @@
-"""What a trace shows of a model call."""
+"""The span of a model call."""
 
 import json
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ def span_of(rig: ModelRig, spans: InMemorySpanExporter) -> ReadableSpan:
 
 
 async def test_a_call_is_a_chat_span(spans: InMemorySpanExporter) -> None:
-    """Names and attributes follow the GenAI conventions, without content."""
+    """A call is a chat span with names and attributes of the GenAI conventions, and without content."""
     async with model_rig([Reply(["Hello"], usage=(7, 2))]) as rig:
         await rig.run()
 
@@ -50,7 +50,7 @@ async def test_a_call_is_a_chat_span(spans: InMemorySpanExporter) -> None:
 
 
 async def test_prompt_and_reply_are_on_the_span_where_that_is_wanted(spans: InMemorySpanExporter) -> None:
-    """In the JSON of the conventions; instructions apart, arguments as JSON if they are JSON."""
+    """Captured prompt and reply are on the span as JSON of the conventions, with separate instructions."""
     first = Reply(["I look.", tool_call("search", '{"query": "tides"}'), tool_call("search", "{", index=1)])
     found = AssistantMessage(tool_calls=(ToolCall(id="c", name="search", arguments='{"query": "x"}'),))
     async with model_rig([first]) as rig:
@@ -85,13 +85,13 @@ def asked(id_: str, arguments: JsonValue) -> dict[str, JsonValue]:
     [("true", True), ("false", False), ("", False), ("SPAN_ONLY", True), ("no_content", False)],
 )
 def test_whether_content_is_wanted(monkeypatch: pytest.MonkeyPatch, given: str, *, captured: bool) -> None:
-    """OpenTelemetry's variable says so; also in the words of other libraries."""
+    """OpenTelemetry's variable enables content, also with the values of other libraries."""
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", given)
     assert ContentSettings().is_captured is captured
 
 
 async def test_a_failed_call_is_a_failed_span(spans: InMemorySpanExporter) -> None:
-    """The kind of the error is recorded; its text, which may repeat the prompt or the key, is not."""
+    """A failed call fails its span with the kind of error, not its text, which may quote prompt or key."""
     async with model_rig([Refusal(401, "invalid_api_key", "wrong key sk-secret")]) as rig:
         await rig.fail()
     span = span_of(rig, spans)

@@ -1,4 +1,4 @@
-"""How deltas go out: the first at once, the others together, in order, and never at the cost of the call."""
+"""Publishing of deltas: the first at once, later ones together, in order, without harm to the call."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from tests.support.stores import database, new_artifacts
 
 
 class Recorder:
-    """Takes publishes one by one: each waits until the test lets it end, well or with an error."""
+    """A publisher in which each publish waits until the test ends it, with success or an error."""
 
     def __init__(self) -> None:
         self._published: asyncio.Queue[list[tuple[str, str]]] = asyncio.Queue()
@@ -37,11 +37,11 @@ class Recorder:
             raise error
 
     async def next(self) -> list[tuple[str, str]]:
-        """Return the events of the next publish, which goes on."""
+        """Return the events of the next publish, which stays open."""
         return await self._published.get()
 
     def end(self, error: Exception | None = None) -> None:
-        """Let the publish that goes on end."""
+        """End the open publish."""
         self._outcomes.put_nowait(error)
 
 
@@ -68,7 +68,7 @@ def streams() -> ArtifactStreams:
 
 
 async def test_what_comes_during_a_publish_goes_out_together() -> None:
-    """The reading of the stream never waits for Redis; neighbours become one event, the order stays."""
+    """Deltas that arrive during a publish are merged and published together, in order."""
     recorder = Recorder()
     async with publisher_for(recorder) as publisher:
         publisher.add([TextDelta("a")])
@@ -81,7 +81,7 @@ async def test_what_comes_during_a_publish_goes_out_together() -> None:
 
 
 async def test_the_rest_is_given_back() -> None:
-    """A publish that runs may end; what has not gone out is left for the last publish of the call."""
+    """A publish in progress may end; unpublished deltas are returned for the last publish of the call."""
     recorder = Recorder()
     async with publisher_for(recorder) as publisher:
         publisher.add([TextDelta("a")])
@@ -93,7 +93,7 @@ async def test_the_rest_is_given_back() -> None:
 
 
 async def test_a_failed_publish_is_made_up_for() -> None:
-    """Whether it took effect or not: thoughts come again, and the text from the start in a new draft."""
+    """After a failed publish, thoughts are published again, and the text from its start in a new draft."""
     recorder = Recorder()
     async with publisher_for(recorder) as publisher:
         publisher.add([ThoughtDelta("a"), TextDelta("b")])
@@ -105,7 +105,7 @@ async def test_a_failed_publish_is_made_up_for() -> None:
 
 
 async def test_artifacts_go_out_like_the_answer() -> None:
-    """The call's arguments are read piece by piece; after a failure the artifact begins anew."""
+    """Artifacts are published like the answer, piece by piece; after a failure they start again."""
     recorder, (head, *pieces) = Recorder(), ('{"artifact_id": "a", "content": "x', "y", 'z"}')
     async with publisher_for(recorder) as publisher:
         publisher.add([ArgumentsDelta(head, 0, "create_artifact")])
@@ -121,7 +121,7 @@ async def test_artifacts_go_out_like_the_answer() -> None:
 
 @pytest.mark.parametrize("ends", ["fails", "stops"])
 async def test_a_call_can_end_at_any_moment(redis_url: str, ends: str) -> None:
-    """However far a publish has come, the call can end: Redis' client may lose a cancellation."""
+    """A call can end at any stage of a publish, although Redis' client may lose a cancellation."""
     async with connect_redis(redis_url) as redis:
         publish = partial(TaskViews(redis).publish, str(uuid4()), "run")
         for turns_of_the_loop in range(30):
@@ -138,7 +138,7 @@ async def test_a_call_can_end_at_any_moment(redis_url: str, ends: str) -> None:
 
 
 async def test_a_defect_is_not_hidden() -> None:
-    """Only the stores may fail; any other error of a publish fails the call."""
+    """Errors other than those of the stores fail the call."""
     recorder = Recorder()
     async with publisher_for(recorder) as publisher:
         publisher.add([TextDelta("a")])

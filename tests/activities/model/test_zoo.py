@@ -1,4 +1,4 @@
-"""Model calls against the providers of the zoo: what each does differently, and what each refuses."""
+"""Model calls against the providers of the zoo, with the differences and the refusals of each."""
 
 import json
 from collections.abc import AsyncGenerator, Callable
@@ -32,7 +32,7 @@ KNOWN = {each.name for each in fields(Entry)} - {"name", "base_url", "key"}
 
 
 def terms(kind: type[Provider]) -> dict[str, Any]:
-    """Return what ships of a provider; of a template that begins a thought, what its users have to say."""
+    """Return the terms that ship for a provider, with the user's setting if its template begins a thought."""
     entry = SHIPPED.get(kind.name)
     known: dict[str, Any] = {each: getattr(entry, each) for each in KNOWN} if entry else {}
     if kind is QwenWithoutParser:
@@ -61,7 +61,7 @@ async def loop(rig: ModelRig) -> tuple[AssistantMessage, AssistantMessage]:
 
 @pytest.mark.parametrize("kind", [*SPEAKING, *VARIANTS])
 async def test_the_loop_passes(kind: type[Provider]) -> None:
-    """Calls and answer come through, thought stays out of both, and what has to go back goes back."""
+    """Calls and answer come through without thoughts, and opaque fields are sent back."""
     provider = kind(ASKING, ANSWERING)
     async with rig_at(provider) as rig:
         asking, answering = await loop(rig)
@@ -84,9 +84,10 @@ ODD = AssistantMessage(
 
 @pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS])
 async def test_odd_messages_go_back_in_a_form_that_is_taken(kind: type[Provider]) -> None:
-    """Blank texts, names that no tool can have, arguments that are no JSON, results without a word.
+    """Odd messages are sent back in an accepted form.
 
-    Else a provider would refuse every later call of the task, and of its conversation.
+    They have blank texts, invalid names, arguments other than JSON or results without text. Otherwise a
+    provider would refuse every later call of the task and the conversation.
     """
     provider = kind(ANSWERING)
     async with rig_at(provider) as rig:
@@ -114,7 +115,7 @@ EARLIER = AssistantMessage(
 
 @pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS])
 async def test_the_history_of_another_model_is_taken(kind: type[Provider]) -> None:
-    """Who answers may change in mid-task: what the one before wanted back is not sent to the next."""
+    """A history of another model is accepted: its opaque fields are not sent."""
     provider = kind(ANSWERING)
     async with rig_at(provider) as rig:
         results = [call.result("found") for call in EARLIER.tool_calls]
@@ -125,7 +126,7 @@ async def test_the_history_of_another_model_is_taken(kind: type[Provider]) -> No
 
 
 async def test_what_goes_back_is_shown_to_nobody() -> None:
-    """Neither events nor the view hold it; what is too much of it is told, and not kept."""
+    """Opaque fields are in neither events nor view; too large ones are logged and not stored."""
     wanted = Raw('{"choices": [{"delta": {"signature": "for the provider", "thought_signature": "%s"}}]}')
     for size, kept in ((10, True), (MAX_OPAQUE, False)):
         script = [Reply(["Hi", replace(wanted, data=wanted.data % ("x" * size))])]
@@ -139,7 +140,7 @@ async def test_what_goes_back_is_shown_to_nobody() -> None:
 
 @pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS])
 async def test_a_prompt_behind_the_history_is_taken(kind: type[Provider]) -> None:
-    """Some refuse a system prompt there; they get it as one of the user."""
+    """A system prompt after the history is accepted; some providers get it as a user message."""
     provider = kind(ANSWERING)
     async with model_rig(provider, agent=PROMPTED, **terms(kind)) as rig:
         rig.port = rig.port_to(f"openai/{provider.model}")
@@ -167,7 +168,7 @@ FRAMINGS = {
 @pytest.mark.parametrize("framing", FRAMINGS.values(), ids=FRAMINGS)
 @pytest.mark.parametrize("kind", [OpenAI, OpenAIResponses])
 async def test_bytes_may_be_laid_out_otherwise(kind: type[Provider], framing: Framing) -> None:
-    """Lines, labels, comments, and how the bytes are cut make no difference."""
+    """Line ends, labels, comments and the cuts of the stream make no difference."""
     provider = kind(ASKING, ANSWERING, framing=framing)
     async with rig_at(provider) as rig:
         asking, answering = await loop(rig)
@@ -177,7 +178,7 @@ async def test_bytes_may_be_laid_out_otherwise(kind: type[Provider], framing: Fr
 
 @pytest.mark.parametrize("kind", SPEAKING)
 async def test_a_reply_that_was_too_long_is_continued(kind: type[Provider]) -> None:
-    """The reason of the end comes through, and the provider takes the first half for the second."""
+    """A reply that was cut off says so, and the provider accepts its first half for the continuation."""
     provider = kind(Played(text="And then", reason="length"), Played(text=" it ended."))
     async with rig_at(provider) as rig:
         reply = await rig.run()
@@ -188,7 +189,7 @@ async def test_a_reply_that_was_too_long_is_continued(kind: type[Provider]) -> N
 
 @pytest.mark.parametrize("kind", SPEAKING)
 async def test_a_refusal_is_read(kind: type[Provider]) -> None:
-    """What the model declines with comes through, as its answer or as the reason why there is none."""
+    """The model's refusal comes through, as its answer or as the reason for a missing one."""
     provider = kind(Played(refusal="I cannot help with that."))
     async with rig_at(provider) as rig:
         reply = await rig.run()
@@ -197,7 +198,7 @@ async def test_a_refusal_is_read(kind: type[Provider]) -> None:
 
 @pytest.mark.parametrize("kind", SPEAKING)
 async def test_a_cut_is_noticed(kind: type[Provider]) -> None:
-    """A lost connection is no end of a reply: the call is tried again."""
+    """A lost connection is not the end of a reply: the call is retried."""
     provider = kind(Played(text="And then", cut=True))
     async with rig_at(provider) as rig:
         failure = await rig.fail()
@@ -212,7 +213,7 @@ ODD_CALLS: dict[str, tuple[type[Provider], tuple[str, str]]] = {
 
 @pytest.mark.parametrize(("kind", "call"), ODD_CALLS.values(), ids=ODD_CALLS)
 async def test_odd_calls_are_read_and_taken_back(kind: type[Provider], call: tuple[str, str]) -> None:
-    """A call is what came, whole or not: its result says what was wrong, and the provider takes both."""
+    """A malformed call is returned as it came, and the provider accepts it with its error as the result."""
     provider = kind(Played(calls=(call,)), ANSWERING)
     async with rig_at(provider) as rig:
         asking, answering = await loop(rig)
@@ -228,7 +229,7 @@ MEANT: dict[Means, tuple[str, bool]] = {
     "filtered": (MODEL_REFUSED, True),
     "too long": (CONTEXT_TOO_LONG, True),
 }
-"""The failure that each comes to, and whether the call ends with it."""
+"""The failure of each case, and whether it ends the call."""
 
 FAULTS = [
     pytest.param(kind, name, id=f"{kind.__name__}: {name}") for kind in SPEAKING for name in kind.faults
@@ -237,7 +238,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("kind", "name"), FAULTS)
 async def test_failures_are_taken_for_what_they_are(kind: type[Provider], name: str) -> None:
-    """A failure is retried if waiting helps, and ends the call under its own name if not."""
+    """A failure is retried if waiting helps, and otherwise ends the call under its own name."""
     fault = kind.faults[name]
     async with model_rig(lambda _: fault.wire, **terms(kind)) as rig:
         rig.port = rig.port_to(f"openai/{kind.model}")
@@ -254,5 +255,5 @@ HARNESSES: dict[str, Callable[[], ProviderHarness]] = {
 @pytest.mark.parametrize("harness", HARNESSES.values(), ids=HARNESSES)
 @pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.__name__)
 async def test_models_conform(check: Check, harness: Callable[[], ProviderHarness]) -> None:
-    """What a model has to do, each of those that ship does."""
+    """Each model that ships passes the conformance suite."""
     await check(harness())

@@ -1,4 +1,4 @@
-"""The narrator tells what is new, while there is nothing better to look at."""
+"""The narrator describes new events while there is nothing better to show."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,10 @@ SEARCHING, PAINTING = Reply(["Searching"]), Reply(["Painting"])
 
 
 async def test_it_tells_what_happens_until_the_task_ends() -> None:
-    """The model reads what is new, the request and what was told; it never fails the task."""
+    """It narrates new events until the task ends.
+
+    The model reads the request, new events and earlier narrations; the task never fails by it.
+    """
     script = [Reply([Reasoning("Hm"), '"Searching the library."']), Reply(["Painting the picture"])]
     async with narrator_rig(script) as rig:
         async with rig.narrating():
@@ -46,7 +49,7 @@ ENDS: Mapping[str, TaskEvent] = {
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("is_late", [False, True], ids=["then", "while the model answers"])
 async def test_it_ends_when_there_is_something_better_to_look_at(end: str, *, is_late: bool) -> None:
-    """An artifact, a question to the user, or the end; a narration that would be late is not told."""
+    """An artifact, a question or the end of the task ends it; a late narration is dropped."""
     gate = asyncio.Event()
     async with narrator_rig([Reply([*[gate] * is_late, "Searching"])]) as rig:
         running = rig.start()
@@ -59,7 +62,7 @@ async def test_it_ends_when_there_is_something_better_to_look_at(end: str, *, is
 
 
 async def test_nothing_new_costs_nothing() -> None:
-    """The model is asked once for what has happened, however long nothing follows."""
+    """The model is asked once for the same events, however long the task is silent."""
     views = Looked()
     async with narrator_rig([SEARCHING], views) as rig:
         async with rig.narrating():
@@ -70,7 +73,7 @@ async def test_nothing_new_costs_nothing() -> None:
 
 
 async def test_it_does_not_repeat_itself() -> None:
-    """Nor say nothing."""
+    """An empty or repeated narration is dropped."""
     script = [Reply([text]) for text in ("Searching", "SEARCHING.", "", "Painting")]
     async with narrator_rig(script) as rig:
         async with rig.narrating():
@@ -82,7 +85,7 @@ async def test_it_does_not_repeat_itself() -> None:
 
 
 async def test_a_second_attempt_goes_on_where_the_first_one_died() -> None:
-    """What stands in the stream is neither told again nor said again."""
+    """A retry continues after the last narration in the stream without repeating it or the model call."""
     async with narrator_rig([Reply(["searching"]), PAINTING]) as rig:
         await rig.call_tool("search")
         await rig.publish(Narrated(text="Searching"))
@@ -110,7 +113,7 @@ async def test_a_second_attempt_goes_on_where_the_first_one_died() -> None:
     ids=["an error", "a refusal", "a lost connection", "no end", "nothing", "declined", "filtered"],
 )
 async def test_a_model_that_fails_costs_a_narration(failure: Refusal | Reply) -> None:
-    """The next one comes; the task hears nothing of it."""
+    """A failure of the model costs one narration; the task does not notice."""
     async with narrator_rig([failure, SEARCHING]) as rig, rig.narrating():
         await rig.call_tool("search")
         await rig.provider.request(1)
@@ -119,7 +122,7 @@ async def test_a_model_that_fails_costs_a_narration(failure: Refusal | Reply) ->
 
 
 async def test_a_cancelled_narrator_hangs_up() -> None:
-    """Its task is over, or its worker stops: another attempt follows there."""
+    """A cancelled narrator closes its connection; after a stop of the worker another attempt follows."""
     async with narrator_rig([Reply([asyncio.Event()])]) as rig:
         running = rig.start()
         await rig.call_tool("search")
@@ -140,7 +143,7 @@ NO_TIME = NarrationTerms(least_interval=0.01, longest=timedelta(0))
     ids=["a lost view", "an outage", "its time is over"],
 )
 async def test_it_is_not_there_for_ever(terms: NarrationTerms, *, begins: bool, is_away: bool) -> None:
-    """Nobody sees what it would tell, or has to pay for it: it ends without an error."""
+    """It ends without an error for a lost view, an outage, or the end of its time."""
     views = Looked()
     async with narrator_rig([], views, terms=terms, begins=begins) as rig:
         await rig.call_tool("search")
@@ -150,7 +153,7 @@ async def test_it_is_not_there_for_ever(terms: NarrationTerms, *, begins: bool, 
 
 
 async def test_an_outage_of_the_store_is_waited_out() -> None:
-    """From its beginning, too; and what happened meanwhile is told."""
+    """An outage of the store is waited for, also at the start, and events of the time are narrated."""
     views = Looked()
     async with narrator_rig([SEARCHING], views) as rig:
         views.away = True
@@ -165,7 +168,7 @@ async def test_an_outage_of_the_store_is_waited_out() -> None:
 
 
 async def test_it_asks_only_so_often_for_one_task() -> None:
-    """Attempts before count as well: their number is in the heartbeats."""
+    """The number of narrations of a task is bounded across attempts by a count in the heartbeats."""
     terms = NarrationTerms(least_interval=0.01, max_calls=3)
     async with narrator_rig([SEARCHING, PAINTING], terms=terms) as rig:
         rig.after(START, 1)

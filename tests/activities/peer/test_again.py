@@ -1,4 +1,4 @@
-"""A peer is asked once and answers once, whatever breaks, is asked back or is cancelled in between."""
+"""A peer gets one request and gives one result, despite failures, questions and cancellation."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -32,7 +32,7 @@ def _sent(remote: RemoteAgent) -> int:
 
 
 async def test_the_next_attempt_goes_on_with_the_task_of_the_last_one(remote: RemoteAgent) -> None:
-    """It subscribes to the task that was kept; the peer is asked once, and not told to stop."""
+    """The next attempt subscribes to the stored task; the peer is asked once, and not cancelled."""
     rig = PeerRig(ann(remote))
     await rig.lose(await rig.begin(remote))
     attempt = asyncio.create_task(rig.run("wait 1"))
@@ -44,7 +44,7 @@ async def test_the_next_attempt_goes_on_with_the_task_of_the_last_one(remote: Re
 
 
 async def test_a_stream_that_breaks_is_taken_up_again(remote: RemoteAgent) -> None:
-    """The task is subscribed to; what it did in between is not lost, and not told twice."""
+    """A broken stream is resumed by a subscription; events of the gap are published once."""
     rig = PeerRig(ann(remote))
     remote.cut = 2  # the task and the first status
     attempt = await rig.begin(remote)
@@ -56,7 +56,7 @@ async def test_a_stream_that_breaks_is_taken_up_again(remote: RemoteAgent) -> No
 
 
 async def test_a_stream_with_ids_goes_on_after_the_last_event() -> None:
-    """The peer sends nothing twice, and the answer is whole."""
+    """A stream with event ids resumes after the last event, and the answer is complete."""
     async with running() as server:
         server.extensions = []
         first = [event(task("WORKING"), "1"), event(chunk("response", "ab"), "2"), "cut"]
@@ -69,7 +69,7 @@ async def test_a_stream_with_ids_goes_on_after_the_last_event() -> None:
 
 
 async def test_without_subscriptions_the_task_is_polled(remote: RemoteAgent) -> None:
-    """A peer that refuses to be subscribed to is asked for the task, again and again."""
+    """A peer without subscriptions is polled for its task."""
     rig = PeerRig(ann(remote))
     remote.lacks.add("SubscribeToTask")
     remote.cut = 2
@@ -83,7 +83,7 @@ async def test_without_subscriptions_the_task_is_polled(remote: RemoteAgent) -> 
 
 
 async def test_a_request_whose_answer_was_lost_is_sent_again_as_the_same(remote: RemoteAgent) -> None:
-    """In the same attempt and in the next one: messageId and Idempotency-Key let the peer know."""
+    """A request without an answer is repeated with the same messageId and Idempotency-Key, in any attempt."""
     rig = PeerRig(ann(remote))
     remote.cut = 0
     await rig.run("say hi")
@@ -97,7 +97,7 @@ async def test_a_request_whose_answer_was_lost_is_sent_again_as_the_same(remote:
 
 
 async def test_a_request_that_must_not_be_repeated_is_not(remote: RemoteAgent) -> None:
-    """When the connection breaks before the peer has named a task, the model reads that nobody knows."""
+    """A request that must not be repeated ends as unknown if it breaks before the task has an id."""
     rig = PeerRig(ann(remote, Settings(idempotent=False)))
     remote.cut = 0
     failed = await rig.fail("say hi")
@@ -108,7 +108,7 @@ async def test_a_request_that_must_not_be_repeated_is_not(remote: RemoteAgent) -
 
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_peer_that_is_too_busy_is_asked_later(remote: RemoteAgent, *, idempotent: bool) -> None:
-    """It has taken nothing, so that no request is doubled."""
+    """A peer that is too busy is retried after its delay: it has not started the request."""
     rig = PeerRig(ann(remote, Settings(idempotent=idempotent)))
     remote.refusals = [503, 429]
     assert (await rig.run("say hi")).startswith("hi\n")
@@ -116,7 +116,7 @@ async def test_a_peer_that_is_too_busy_is_asked_later(remote: RemoteAgent, *, id
 
 
 async def test_users_read_why_nothing_happens(remote: RemoteAgent) -> None:
-    """A call may wait for ten minutes: what it waits for is told once, however often the peer is asked."""
+    """The reason of a wait, which lasts up to ten minutes, is published once for all retries."""
     rig = PeerRig(ann(remote))
     remote.refusals, remote.retry_after = [503, 503], "1"
     assert (await rig.run("say hi")).startswith("hi\n")
@@ -126,7 +126,7 @@ async def test_users_read_why_nothing_happens(remote: RemoteAgent) -> None:
 
 
 async def test_a_peer_that_is_not_there() -> None:
-    """When its time is nearly over the model reads what is wrong, and what to do."""
+    """For an unreachable peer, the model reads the problem and a remedy shortly before the timeout."""
     nobody = RemoteAgent(url=f"http://{LOOPBACK}:{free_port()}")
     rig = PeerRig(ann(nobody, Settings(timeout=timedelta(seconds=1))))
     failed = await rig.fail("say hi")
@@ -137,14 +137,14 @@ async def test_a_peer_that_is_not_there() -> None:
 
 
 async def test_a_peer_that_has_forgotten_its_task(remote: RemoteAgent) -> None:
-    """The model may ask it again."""
+    """If the peer has lost its task, the model may ask again."""
     rig = PeerRig(ann(remote))
     rig.kept = {"task": "lost"}
     assert "does not know its task any more; ask it again" in await rig.fail("say hi")
 
 
 async def test_the_tools_activity_keeps_the_task(remote: RemoteAgent) -> None:
-    """What the tool keeps reaches the next attempt; its result names the artifacts, and stands."""
+    """The tool's stored state reaches the next attempt; its result names the artifacts, and stands."""
     (tool,) = ann(remote).tools
     rig = ToolRig(tool)
     call = rig.call("ann", '{"request": "write"}')
@@ -156,7 +156,7 @@ async def test_the_tools_activity_keeps_the_task(remote: RemoteAgent) -> None:
 
 
 async def test_question_after_question(remote: RemoteAgent) -> None:
-    """The same question again is another one; each answer reaches the peer's one task, once."""
+    """A repeated question gets an id of its own; each answer is sent once to the same task of the peer."""
     rig = PeerRig(ann(remote))
     for answer in ("red", "blue"):
         rig.answer(await rig.ask("ask twice"), answer)
@@ -169,7 +169,7 @@ async def test_question_after_question(remote: RemoteAgent) -> None:
 
 @pytest.mark.parametrize("remembers", ["all", "the task", "the question"])
 async def test_an_answer_that_was_sent_is_not_sent_again(remote: RemoteAgent, remembers: str) -> None:
-    """Whatever the worker that died had time to keep."""
+    """A retry does not send an answer again, whatever the dead worker had stored."""
     rig = PeerRig(ann(remote))
     rig.answer(await rig.ask("ask twice"), "red")
     asked = rig.kept
@@ -184,7 +184,7 @@ async def test_an_answer_that_was_sent_is_not_sent_again(remote: RemoteAgent, re
 
 @pytest.mark.parametrize(("answer", "sent"), [("k3y-to-all", "k3y-to-all"), ({"key": 1}, "")])
 async def test_a_secret_that_the_peer_wants(remote: RemoteAgent, answer: JsonValue, sent: str) -> None:
-    """It is asked for as one, and handed on as the answer; nothing of it is kept."""
+    """A secret for the peer is asked for as a secret, sent as the answer, and not stored."""
     rig = PeerRig(ann(remote))
     question = await rig.ask("auth")
     rig.answer(question, answer)
@@ -196,7 +196,7 @@ async def test_a_secret_that_the_peer_wants(remote: RemoteAgent, answer: JsonVal
 
 
 async def test_a_peer_that_wants_to_know_who_asks(remote: RemoteAgent) -> None:
-    """The user is asked for a token, and again if it is not accepted; it goes with every request."""
+    """A token for the peer is asked from the user, again if it is refused, and sent with each request."""
     remote.wants = "t0ken-of-ann"
     rig = PeerRig(ann(remote, Settings(token="ann-token")))
     first = await rig.ask("say t0ken-of-ann")
@@ -213,7 +213,7 @@ async def test_a_peer_that_wants_to_know_who_asks(remote: RemoteAgent) -> None:
 
 
 async def test_a_peer_that_refuses_the_agents_own_credentials(remote: RemoteAgent) -> None:
-    """The model reads who has to do something about it, and not what was refused."""
+    """If the peer refuses the agent's credentials, the model reads how it is fixed, without them."""
     remote.wants = "t0ken-of-ann"
     rig = PeerRig(ann(remote, Settings(headers={"Authorization": "Bearer wr0ng-one"})))
     failed = await rig.fail("say hi")
@@ -223,7 +223,7 @@ async def test_a_peer_that_refuses_the_agents_own_credentials(remote: RemoteAgen
 
 
 async def test_an_answer_that_the_peer_refuses(remote: RemoteAgent) -> None:
-    """The user hears why, and gives another one."""
+    """If the peer refuses an answer, the user reads why, and gives another one."""
     remote.refuses = "red"
     rig = PeerRig(ann(remote))
     rig.answer(await rig.ask("ask once"), "red")
@@ -235,7 +235,7 @@ async def test_an_answer_that_the_peer_refuses(remote: RemoteAgent) -> None:
 
 
 async def test_an_answer_to_something_else_is_not_sent(remote: RemoteAgent) -> None:
-    """The peer asks something new by now: its question goes to the user, the old answer to nobody."""
+    """An answer to an older question is not sent; the peer's new question goes to the user."""
     rig = PeerRig(ann(remote))
     question = await rig.ask("ask once")
     assert isinstance(rig.kept, dict)
@@ -247,9 +247,10 @@ async def test_an_answer_to_something_else_is_not_sent(remote: RemoteAgent) -> N
 
 @pytest.mark.parametrize("how", ["the activity is canceled", "it takes too long", "nobody waits for it"])
 async def test_a_call_that_nobody_wants_cancels_the_peers_task(remote: RemoteAgent, how: str) -> None:
-    """Before the call itself has ended; a timeout is no cancellation of the activity.
+    """A cancelled call or one that timed out cancels the peer's task before it ends.
 
-    Temporal may have taken the attempt for lost: the task was canceled while the next one waited for it.
+    A timeout does not cancel the activity. If Temporal timed out the attempt, the next one finds the canceled
+    task.
     """
     rig = PeerRig(ann(remote))
     attempt = await rig.begin(remote)
@@ -265,7 +266,10 @@ async def test_a_call_that_nobody_wants_cancels_the_peers_task(remote: RemoteAge
 
 @pytest.mark.parametrize("how", ["nobody waits for it", "the user declines", "before it asks"])
 async def test_a_question_that_nobody_answers_cancels_the_peers_task(remote: RemoteAgent, how: str) -> None:
-    """It would wait for ever, and for nobody; a peer that was not asked yet is not asked now."""
+    """A question without an answer in time cancels the peer's task.
+
+    A peer that was not asked yet is not asked.
+    """
     (tool,) = ann(remote).tools
     rig = ToolRig(tool)
     call = rig.call("ann", '{"request": "ask once"}')
@@ -281,7 +285,7 @@ async def test_a_question_that_nobody_answers_cancels_the_peers_task(remote: Rem
 
 
 async def test_a_peer_that_is_away_keeps_no_call_from_its_end(remote: RemoteAgent) -> None:
-    """Nor does what its author's function for the headers raises."""
+    """Neither an unreachable peer nor a failing function for headers prevents the end of a call."""
     made: list[dict[str, str]] = [{}, {}]
     (tool,) = ann(remote, Settings(headers=lambda _: made.pop())).tools
     rig = ToolRig(tool)
@@ -297,7 +301,7 @@ async def test_a_peer_that_is_away_keeps_no_call_from_its_end(remote: RemoteAgen
     "why", ["not_found", "paused", "reset", "timed_out", "worker_shutdown", "before it is told why"]
 )
 async def test_a_call_that_comes_again_leaves_the_peer_alone(remote: RemoteAgent, why: str) -> None:
-    """The next attempt finds its task as it was, and at work; its worker may stop."""
+    """A worker that stops leaves the peer's task at work for the next attempt."""
     rig = PeerRig(ann(remote))
     attempt = await rig.begin(remote)
     if why.startswith("before"):

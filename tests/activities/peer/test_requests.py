@@ -60,7 +60,7 @@ async def remote() -> AsyncGenerator[RemoteAgent]:
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "polling"])
 @each_way
 async def test_an_agent_of_any_version_answers(version: str, binding: str, *, streaming: bool) -> None:
-    """Over each binding, with and without streaming: its answer, its question, and its reason to refuse."""
+    """An agent of any version answers, asks and rejects over each binding, with and without streaming."""
     async with running_peer(version=version, binding=binding, streaming=streaming) as remote:
         waiting, asking, refusing, greeting = (PeerRig(ann(remote)) for _ in range(4))
         attempt = await waiting.begin(remote)
@@ -89,7 +89,7 @@ async def test_an_answer_in_pieces_is_one_text(version: str, binding: str) -> No
 
 @each_way
 async def test_an_agent_without_get_task_is_followed_by_its_stream(version: str, binding: str) -> None:
-    """The answer was streamed, and so was the question."""
+    """Without GetTask, answer and question are read from the stream."""
     async with running_peer(version=version, binding=binding) as remote:
         remote.lacks.add("GetTask")
         answer = await PeerRig(ann(remote)).run("write all,of,it")
@@ -106,7 +106,7 @@ async def test_an_agent_without_get_task_is_followed_by_its_stream(version: str,
     [("0.3", "JSONRPC"), ("0.3", "GRPC"), *(("1.0", binding) for binding in BINDINGS)],
 )
 async def test_an_agent_that_does_not_stream_after_all_is_sent_a_message(version: str, binding: str) -> None:
-    """Its card says that it does; it has taken nothing when it refuses the stream."""
+    """An agent that refuses the stream that its card declares gets the request as a message."""
     async with running_peer(version=version, binding=binding) as remote:
         remote.lacks.add("SendStreamingMessage")
         rig = PeerRig(ann(remote))
@@ -119,7 +119,7 @@ async def test_an_agent_that_does_not_stream_after_all_is_sent_a_message(version
 
 
 async def test_a_card_that_asks_too_much_is_refused_by_name(remote: RemoteAgent) -> None:
-    """The versions that it has, the extension that it requires, the field that is wrong; nothing is sent."""
+    """An unsupported card is refused with its versions, extensions or invalid field; no request is sent."""
     extension = remote.card.capabilities.extensions.add(uri="https://pay.example/v1", required=True)
     required = await PeerRig(ann(remote)).fail("say hi")
     extension.required = False
@@ -139,7 +139,7 @@ async def test_a_card_that_asks_too_much_is_refused_by_name(remote: RemoteAgent)
 
 @pytest.mark.parametrize("first", ["everloop.gateway.app", "tests.support.servers.peer_server"])
 async def test_a_process_that_serves_0_3_also_speaks_it(redis_url: str, first: str) -> None:
-    """Over gRPC, whatever of the SDK it has imported before its client."""
+    """A process that serves 0.3 also calls it, over gRPC, in any order of imports of the SDK."""
     program = FRESH.format(first=first, redis=redis_url)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", program), cwd=ROOT, stdout=asyncio.subprocess.PIPE
@@ -149,9 +149,9 @@ async def test_a_process_that_serves_0_3_also_speaks_it(redis_url: str, first: s
 
 
 async def test_artifacts_are_taken_over(remote: RemoteAgent) -> None:
-    """Each under an id of its own: text, data, files as bytes and from the peer; again, nothing is doubled.
+    """Artifacts are copied once under ids of their own: text, data, and files as bytes or from the peer.
 
-    A file that is elsewhere, or gone, stays an address.
+    A file elsewhere, or a deleted one, stays a URL.
     """
     rig = PeerRig(ann(remote))
 
@@ -182,7 +182,7 @@ async def test_artifacts_are_taken_over(remote: RemoteAgent) -> None:
 
 
 async def test_files_and_the_context_go_with_the_request(remote: RemoteAgent) -> None:
-    """Artifacts of ours become parts, each as what it is, and the conversation is the one that was named."""
+    """Our artifacts are sent as parts of their kinds, in the named context."""
     rig = PeerRig(ann(remote))
     await rig.artifacts.write_file("photo", FILE, media_type="image/png", filename="photo.png")
     await rig.artifacts.write_file("words", "some words")
@@ -198,7 +198,7 @@ async def test_files_and_the_context_go_with_the_request(remote: RemoteAgent) ->
 
 
 async def test_too_large_files_are_not_sent(remote: RemoteAgent) -> None:
-    """The model reads which one was too much."""
+    """Files beyond the limit are not sent, and the model reads which one."""
     rig = PeerRig(ann(remote))
     await rig.artifacts.write_file("large", b"x" * (MAX_SENT + 1))
     failed = await rig.fail("say hi", files=["large"])
@@ -210,7 +210,7 @@ async def test_too_large_files_are_not_sent(remote: RemoteAgent) -> None:
 async def test_each_request_tells_who_asks_and_for_which_trace(
     version: str, binding: str, spans: InMemorySpanExporter
 ) -> None:
-    """Headers are made for who started the task; the trace goes on there; secrets are blacked out.
+    """Each request has headers for the task's caller and its trace; secrets are redacted.
 
     The message's id is also its idempotency key.
     """
@@ -231,7 +231,7 @@ async def test_each_request_tells_who_asks_and_for_which_trace(
 
 
 async def test_headers_that_cannot_be_made_are_not_told(remote: RemoteAgent) -> None:
-    """The function's own words may hold what it is there to keep."""
+    """An error of the function for headers is reported without its text, which may hold a secret."""
 
     def headers(identity: Identity) -> Mapping[str, str]:
         raise ValueError("s3cret")
@@ -242,7 +242,7 @@ async def test_headers_that_cannot_be_made_are_not_told(remote: RemoteAgent) -> 
 
 
 async def test_a_card_cannot_send_us_anywhere(remote: RemoteAgent) -> None:
-    """Another origin at a private address is asked only if the agent's author names it."""
+    """Another origin at a private address is asked only if the agent's author allows it."""
     card_at, named = remote.url.replace("127.0.0.1", "localhost"), remote.url.removeprefix("http://")
     headers = {"Authorization": "Bearer s3cret-token"}
     refused = await PeerRig(peer(card_at, name="ann", headers=headers)).fail("say hi")
@@ -255,7 +255,7 @@ async def test_a_card_cannot_send_us_anywhere(remote: RemoteAgent) -> None:
 
 
 async def test_no_card_leads_elsewhere_by_grpc(remote: RemoteAgent) -> None:
-    """The policy of addresses is not asked there, whatever the address begins with."""
+    """A card leads nowhere by gRPC, where the address policy does not apply."""
     (interface,) = remote.card.supported_interfaces
     interface.url, interface.protocol_binding = "https://localhost:1/", "GRPC"
     assert "peer(hosts=[" in await PeerRig(ann(remote)).fail("say hi")
@@ -265,7 +265,10 @@ async def test_no_card_leads_elsewhere_by_grpc(remote: RemoteAgent) -> None:
 async def test_credentials_stay_at_the_origin_of_the_card(
     monkeypatch: pytest.MonkeyPatch, *, is_allowed: bool
 ) -> None:
-    """A public address elsewhere is asked by https, without them; a private one is not even connected to."""
+    """Credentials are only sent to the card's origin.
+
+    A public address elsewhere is asked by https, without them; a private one is not connected to.
+    """
     server, client = certificate_of("elsewhere.example")
     allowance = Allowance(hosts=frozenset({("elsewhere.example", None)} if is_allowed else set()))
 

@@ -1,4 +1,4 @@
-"""Calls of models at the gates of their providers, over real HTTP and on a real Redis."""
+"""Model calls at the gates of their providers, over real HTTP and on a real Redis."""
 
 import asyncio
 import socket
@@ -23,7 +23,7 @@ from tests.support.servers.scripted_openai import Refusal, Reply, Script, Script
 
 @asynccontextmanager
 async def rig_at(redis: Redis, script: Script, **limits: int) -> AsyncGenerator[tuple[ModelRig, str]]:
-    """Yield a rig whose calls go through gates, and the name of its provider, which has these limits."""
+    """Yield a rig whose calls pass gates, and the name of its provider, which has these limits."""
     name = new_id()
     async with model_rig(script) as rig:
         rig.models = replace(rig.models, gates=ProviderGates(redis))
@@ -33,7 +33,7 @@ async def rig_at(redis: Redis, script: Script, **limits: int) -> AsyncGenerator[
 
 
 async def test_a_busy_provider_delays_no_other(redis: Redis) -> None:
-    """Nobody asks it before it wants to be asked; other models, of it and of others, are answered at once."""
+    """A busy provider is asked after its delay; other models and providers are answered at once."""
     recorded = Recorded()
     busy = Refusal(429, headers={"Retry-After": "60"})
     async with ScriptedOpenAI([Reply(["Hello"])]) as server:
@@ -58,13 +58,13 @@ async def test_a_busy_provider_delays_no_other(redis: Redis) -> None:
 
 
 async def test_a_wait_for_a_slot_is_no_failure(redis: Redis) -> None:
-    """It may last long, and no other model stands in because of it; a cancelled call makes room."""
+    """A long wait for a slot is not a failure and causes no fallback; a cancelled call frees its place."""
     async with rig_at(redis, [Reply(["Hel", asyncio.Event()]), Reply(["Hello"])], concurrency=1) as (
         rig,
         name,
     ):
         running = await rig.begin()
-        # Another activity of the task: rigs name them all alike.
+        # Another activity of the task, because rigs give all of them the same name.
         waiting = rig.changed(task=rig.task.model_copy(update={"run_id": new_id()}), has_fallback=True)
         failure = await rig.fail(waiting, failures=RETRIES)
         running.cancel()
@@ -76,7 +76,10 @@ async def test_a_wait_for_a_slot_is_no_failure(redis: Redis) -> None:
 
 
 async def test_a_rest_that_is_held_back_is_not_waited_for(redis: Redis) -> None:
-    """An answer that was cut off stands so: each attempt would pay for its first half, and be held again."""
+    """An answer whose continuation would wait stands as cut.
+
+    Each attempt would pay again for the first half.
+    """
     cut = Reply(["Half"], finish_reason="length")
     async with rig_at(redis, [cut, cut], requests_per_minute=1) as (rig, _):
         reply = await rig.run()
@@ -86,7 +89,7 @@ async def test_a_rest_that_is_held_back_is_not_waited_for(redis: Redis) -> None:
 
 
 async def test_tokens_count_as_many_as_they_were(redis: Redis) -> None:
-    """The estimate before the call is put right by the usage that came with the reply."""
+    """The estimated tokens of a call are corrected by the usage in the reply."""
     async with rig_at(redis, [Reply(["Hello"])] * 2, tokens_per_minute=1200) as (rig, _):
         reply = await rig.run()
         await rig.run(rig.follow_up(reply))
@@ -94,7 +97,7 @@ async def test_tokens_count_as_many_as_they_were(redis: Redis) -> None:
 
 
 async def test_a_dead_provider_is_left_soon_and_comes_back(redis: Redis) -> None:
-    """A call of an agent with another model fails over after two tries; once it is known, without any."""
+    """A call fails over from a dead provider after two tries, and without any once its outage is recorded."""
     listener = socket.create_server((LOOPBACK, 0))
     port = listener.getsockname()[1]
     async with rig_at(redis, []) as (rig, _):

@@ -1,4 +1,4 @@
-"""Asking models at several providers: each at its own terms, and for data by the means that it has."""
+"""Models of several providers: each with its own terms and its means of structured output."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ OPAQUE = "c2lnbmF0dXJl"
 
 
 async def test_a_fallback_may_be_at_another_provider() -> None:
-    """It gets the same task at its own address, with its own key and settings, and nothing of the first's."""
+    """A fallback at another provider gets the same task with its own address, key and settings."""
     signed = Reply([tool_call("search"), Reasoning(OPAQUE)])
     terms = {"models": {"": ModelEntry(settings=ModelSettings(temperature=0.5, seed=1))}}
     async with (
@@ -65,14 +65,17 @@ async def test_a_fallback_may_be_at_another_provider() -> None:
 async def test_a_provider_may_be_silent_for_so_long(
     settings: ModelSettings, steps: list[str], told: str
 ) -> None:
-    """Then it is asked again, or another one is; the text says where it was silent."""
+    """A silent provider is retried or replaced after its time limit.
+
+    The text names the stage of the silence.
+    """
     async with model_rig([Reply([*steps, asyncio.Event()])]) as rig:
         failure = await rig.fail(rig.changed(settings=settings))
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert f"the provider 'openai' was silent for 0.2 s {told}" in failure.message
 
 
-# Answers that have to be data.
+# Structured answers.
 
 
 class City(BaseModel):
@@ -85,7 +88,7 @@ PARIS = '{"name":"Paris"}'
 
 
 class Picky:
-    """A provider that takes an answer as data by some means alone; `by` are those that it was asked for."""
+    """A provider that accepts one means of structured output; `by` has the means of each request."""
 
     def __init__(self, *takes: str, answer: Sequence[Answer]) -> None:
         self.takes = takes
@@ -122,7 +125,10 @@ SCHEMA, OBJECT = "json_schema", "json_object"
 async def test_data_is_asked_for_by_the_best_means_that_are_taken(
     takes: list[str], reply: Reply, asked: list[str]
 ) -> None:
-    """What is refused is not tried again by this process; the transcript shows nothing of the means."""
+    """Data is requested by the best accepted means.
+
+    A refused one is not tried again in this process, and not visible in the transcript.
+    """
     provider = Picky(*takes, answer=[reply, reply])
     async with model_rig(provider, agent=agent(output=City)) as rig:
         answer = await rig.run()
@@ -136,7 +142,7 @@ async def test_data_is_asked_for_by_the_best_means_that_are_taken(
 
 
 async def again(rig: ModelRig) -> None:
-    """Run the call after it, of which a user has asked again."""
+    """Run the next call, after a user has asked again."""
     follow_up = QUESTION.model_copy(update={"message_id": "again"})
     await rig.run(rig.changed(iteration=2, length=rig.call.length + 2, new=(follow_up,)))
 
@@ -145,7 +151,7 @@ async def again(rig: ModelRig) -> None:
     ("output_by", "asked"), [("tool", "tool"), ("prompt", "prompt"), ("response_format", SCHEMA)]
 )
 async def test_authors_may_choose_the_means(output_by: str, asked: str) -> None:
-    """No other is tried."""
+    """With a means of the author, no other is tried."""
     provider = Picky(asked, answer=[Reply([PARIS])])
     async with model_rig(provider, agent=agent(output=City)) as rig:
         await rig.run(rig.changed(settings=ModelSettings(output_by=output_by)))  # pyright: ignore[reportArgumentType] -- one of them
@@ -153,7 +159,10 @@ async def test_authors_may_choose_the_means(output_by: str, asked: str) -> None:
 
 
 async def test_other_calls_beside_the_answer_run_first() -> None:
-    """The answer may be given again, with what they bring; where there are other tools none is forced."""
+    """Other calls beside the answer run first, and the answer may be given again.
+
+    With other tools none is forced.
+    """
     calls = (tool_call(FINAL_ANSWER, PARIS, index=0), tool_call("search", '{"query": "é"}', index=1))
     provider = Picky("tool", answer=[Reply(calls)])
     asking = agent(tools(search), output=City)

@@ -1,4 +1,4 @@
-"""What a worker is told that cannot ask the models of its agents."""
+"""Messages of a worker that cannot ask the models of its agents."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -79,7 +79,7 @@ WRONG: list[tuple[list[Agent], str]] = [
 
 @pytest.mark.parametrize(("agents", "told"), WRONG)
 def test_a_model_that_cannot_be_asked_is_one_line(tmp_path: Path, agents: list[Agent], told: str) -> None:
-    """It names agent and model, and what to set."""
+    """A model that cannot be asked is one line with the agent, the model and the setting to add."""
     with pytest.raises(StartError) as caught:
         check(tmp_path, agents)
     (line,) = str(caught.value).splitlines()
@@ -87,7 +87,7 @@ def test_a_model_that_cannot_be_asked_is_one_line(tmp_path: Path, agents: list[A
 
 
 def test_a_fallback_without_a_price_is_told_too(tmp_path: Path) -> None:
-    """The first has one."""
+    """A fallback without a price is reported, even if the first model has one."""
     both = agent("office/priced", "office/other", limits=Limits(cost=1))
     with pytest.raises(StartError, match="the price of office/other is not known"):
         check(tmp_path, [both], **OFFICE)
@@ -95,7 +95,10 @@ def test_a_fallback_without_a_price_is_told_too(tmp_path: Path) -> None:
 
 
 def test_a_model_that_nobody_knows_may_be_misspelt() -> None:
-    """It is told, with the place of its agent; versions of known models are known, and new names are none."""
+    """An unknown model that resembles a known one is reported with its agent.
+
+    Versions and new names are not.
+    """
     names = ["gtp-4.1-mini", "gpt-4.1-mini-2025-04-14", "gpt-4.1", "brand-new", "ollama/gtp-4.1-mini"]
     agents = [Agent(id="a", name="A", description="", models=names)]
 
@@ -108,12 +111,12 @@ def test_a_model_that_nobody_knows_may_be_misspelt() -> None:
 
 
 def test_what_no_agent_asks_is_not_looked_at(tmp_path: Path) -> None:
-    """Keys of other providers, and models of agents whose function replies."""
+    """Unused models, and those of agents that reply by a function, are not checked."""
     check(tmp_path, [REPLYING, agent(), agent("ollama/x", "lmstudio/y")], default="vllm/z")
 
 
 async def test_a_kind_makes_the_model() -> None:
-    """Those that ship, and an author's own; each once a process."""
+    """A kind, shipped or an author's own, makes its model once in a process."""
     clients = Clients()
     models = [clients.of(Provider(kind, kind=kind, base_url="http://p")) for kind in ("chat", "responses")]
     assert [type(model) for model in models] == [Chat, Responses]

@@ -1,4 +1,4 @@
-"""What a client is notified of, in which order, in which words, and what ends that."""
+"""Notifications of clients: content, order, format and end."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -37,7 +37,7 @@ def read(notification: Notification) -> StreamResponse:
 
 
 async def test_every_status_is_delivered_in_order() -> None:
-    """From the beginning for a client who was there then; deltas are not told."""
+    """Each status is delivered in order from the beginning to a client that was there; deltas are not."""
     async with push_rig() as (rig, hook):
         await rig.begin(position=START)
         await rig.publish(status(1, message=told("a", "On it.")), chunk("Hel"), chunk("lo", index=1))
@@ -54,7 +54,7 @@ async def test_every_status_is_delivered_in_order() -> None:
 
 
 async def test_narrations_and_sub_agents_are_not_delivered() -> None:
-    """Who is notified is not there to watch; on the stores of a deployment, with many deltas in between."""
+    """Neither narrations nor events of sub-agents are delivered, even on real stores with many deltas."""
     async with push_rig() as (rig, hook):
         await rig.begin(position=START)
         await rig.publish(status(1), Narrated(text="Reading"), *(chunk("x", index=n) for n in range(300)))
@@ -95,7 +95,7 @@ ARTIFACTS: Mapping[str, tuple[Batches, Sequence[str], Sequence[str]]] = {
 async def test_an_artifact_is_delivered_whole(
     batches: Batches, states: Sequence[str], texts: Sequence[str]
 ) -> None:
-    """Where it stands among the statuses; an empty batch lets all before it be delivered."""
+    """An artifact is delivered complete in its place among the statuses; an empty batch flushes it."""
     async with push_rig() as (rig, hook):
         await rig.begin(position=START)
         for batch in batches:
@@ -108,7 +108,7 @@ async def test_an_artifact_is_delivered_whole(
 
 
 async def test_nothing_is_missed_before_the_first_look() -> None:
-    """What happened after the config was set, while no worker was there to look at the task."""
+    """Events between the setting of the config and the first read are delivered."""
     async with push_rig() as (rig, hook):
         await rig.begin(status(1))
         await rig.publish(chunk("Hello", last=True), ENDED)
@@ -118,7 +118,7 @@ async def test_nothing_is_missed_before_the_first_look() -> None:
 
 
 async def test_who_comes_while_a_task_waits_hears_all_of_it_later() -> None:
-    """Although it works again by then: the task as it stands, with what was made meanwhile."""
+    """A client that registers while a task waits gets the task and its artifacts, though it works again."""
     async with push_rig() as (rig, hook):
         await rig.begin(status(1, TaskState.INPUT_REQUIRED))
         await rig.publish(status(2), chunk("Hello", last=True))
@@ -137,7 +137,7 @@ async def test_who_comes_while_a_task_waits_hears_all_of_it_later() -> None:
     ],
 )
 async def test_who_comes_later_hears_how_the_task_stands(state: TaskState, *, is_delivered: bool) -> None:
-    """If it has ended, or waits for somebody; what came before is not told one by one."""
+    """A client that registers later gets the state of a task that ended or waits, not earlier events."""
     async with push_rig() as (rig, hook):
         await rig.begin(status(1), chunk("Hello", last=True), status(2, state))
         result = await rig.deliver_all()
@@ -150,7 +150,7 @@ async def test_who_comes_later_hears_how_the_task_stands(state: TaskState, *, is
 
 
 async def test_the_headers_say_who_it_is_and_which_notification() -> None:
-    """Token and credentials as the client gave them; an id of its own for each, which is no secret."""
+    """Headers carry the client's token and credentials, and an id for each notification, without secrets."""
     async with push_rig(query="?key=a%20b") as (rig, hook):
         await rig.begin(position=START)
         await rig.publish(status(1), ENDED)
@@ -167,7 +167,7 @@ async def test_the_headers_say_who_it_is_and_which_notification() -> None:
 
 @pytest.mark.parametrize("missing", ["scheme", "credentials"])
 async def test_half_an_authentication_is_not_sent(missing: str) -> None:
-    """Nor is an empty token."""
+    """Incomplete credentials or an empty token are not sent."""
     async with push_rig() as (rig, hook):
         rig.config = rig.config.model_copy(update={missing: "", "token": ""})
         await rig.begin(ENDED)
@@ -177,7 +177,7 @@ async def test_half_an_authentication_is_not_sent(missing: str) -> None:
 
 
 async def test_a_client_of_the_old_version_gets_tasks() -> None:
-    """One for each status, in its own JSON; of artifacts it hears with the next status."""
+    """A client of the old version gets a task in its JSON for each status, with the artifacts so far."""
     async with push_rig() as (rig, hook):
         await rig.begin(position=START, is_legacy=True)
         await rig.publish(
@@ -194,7 +194,7 @@ async def test_a_client_of_the_old_version_gets_tasks() -> None:
 
 
 async def test_what_was_not_taken_is_sent_again_under_its_id() -> None:
-    """Nothing else overtakes it, however often that happens."""
+    """A refused notification is repeated with its id, and no other overtakes it."""
     async with push_rig(500, 404, "close", (302, {"Location": "/taken"}), 503) as (rig, hook):
         await rig.begin(position=START)
         await rig.publish(status(1), ENDED)
@@ -216,7 +216,7 @@ async def test_what_was_not_taken_is_sent_again_under_its_id() -> None:
     ("retry_after", "attempt", "waits"), [("7", 1, 7), ("7", 9, None), ("99999", 1, 600), ("x", 1, None)]
 )
 async def test_a_webhook_may_ask_for_time(retry_after: str, attempt: int, waits: int | None) -> None:
-    """It is not asked sooner; if our own backoff is longer, that holds, and ten minutes are the most."""
+    """A webhook's Retry-After is honoured up to ten minutes; a longer backoff of ours wins."""
     async with push_rig((429, {"Retry-After": retry_after})) as (rig, _):
         await rig.begin(ENDED)
         rig.attempt = attempt - 1
@@ -225,7 +225,7 @@ async def test_a_webhook_may_ask_for_time(retry_after: str, attempt: int, waits:
 
 
 async def test_what_nobody_took_for_a_day_is_left_out() -> None:
-    """The day begins when it is first refused, and the next notification has its own."""
+    """A notification is dropped a day after its first refusal; the next one has a day of its own."""
     async with push_rig(500, 500, 500, 500) as (rig, hook):
         await rig.begin(position=START)
         await rig.publish(status(1), ENDED)
@@ -241,7 +241,7 @@ async def test_what_nobody_took_for_a_day_is_left_out() -> None:
 
 
 async def test_what_was_taken_but_not_noted_is_sent_again_under_its_id() -> None:
-    """A worker that dies in between, or a store that is away, loses nothing."""
+    """A notification that was accepted but not recorded is repeated with its id."""
     async with push_rig(configs=failing(PushConfigs(database()), "advance", times=1)) as (rig, hook):
         await rig.begin(ENDED)
         with pytest.raises(RedisConnectionError):
@@ -252,7 +252,7 @@ async def test_what_was_taken_but_not_noted_is_sent_again_under_its_id() -> None
 
 
 async def test_a_lost_view_comes_back_from_the_workflow() -> None:
-    """The client hears how the task stands, once, and then what follows."""
+    """A lost view is restored by the workflow: the client gets the task's state once, then later events."""
     async with push_rig() as (rig, hook):
         await rig.begin(status(1))
         await rig.deliver_all()
@@ -269,7 +269,7 @@ async def test_a_lost_view_comes_back_from_the_workflow() -> None:
 
 
 async def test_what_a_status_shows_and_its_view_does_not_comes_back_from_the_workflow() -> None:
-    """Redis has lost the end of the answer: nothing is told of the end of the task before it is there."""
+    """An end that Redis lost is restored by the workflow; the end is not delivered before it is complete."""
     async with push_rig() as (rig, hook):
         await rig.begin(status(1))
         await rig.publish(chunk("half"))
@@ -289,7 +289,7 @@ async def test_what_a_status_shows_and_its_view_does_not_comes_back_from_the_wor
 
 
 async def test_a_view_that_nobody_can_tell_is_waited_for() -> None:
-    """As long as it takes; a task that is gone for good has nothing to tell."""
+    """A view that cannot be restored yet is waited for; a deleted task ends its deliveries."""
     async with push_rig() as (rig, hook):
         await rig.configs.put(rig.config, position="1-0")
         rig.workflows.answers = False
@@ -301,7 +301,7 @@ async def test_a_view_that_nobody_can_tell_is_waited_for() -> None:
 
 
 async def test_a_trimmed_stream_is_no_reason_to_miss_the_end() -> None:
-    """The task is told as it stands, and what follows."""
+    """After a trimmed stream the client gets the task's state and later events."""
     async with push_rig(views=TaskViews(database(), max_events=5)) as (rig, hook):
         await rig.begin(position=START)
         asks = status(2, TaskState.INPUT_REQUIRED)
@@ -315,7 +315,7 @@ async def test_a_trimmed_stream_is_no_reason_to_miss_the_end() -> None:
 
 
 async def test_a_task_that_goes_on_after_its_end_is_delivered_again() -> None:
-    """An operator has reset it: what was heard before is not repeated."""
+    """A task that an operator has reset after its end is delivered again without earlier notifications."""
     async with push_rig() as (rig, hook):
         await rig.begin(status(1, TaskState.FAILED))
         await rig.deliver_all()
@@ -327,7 +327,7 @@ async def test_a_task_that_goes_on_after_its_end_is_delivered_again() -> None:
 
 
 async def test_failures_hold_no_secret() -> None:
-    """They stand in histories and logs: neither token nor credentials, nor the path of the webhook."""
+    """Failures, which are in histories and logs, have neither token, credentials nor the webhook's path."""
     async with push_rig(500, "close", query="/secret-path?secret-key") as (rig, _):
         await rig.begin(ENDED)
         with capture_logs() as lines:
@@ -339,7 +339,7 @@ async def test_failures_hold_no_secret() -> None:
 
 
 async def test_a_webhook_that_is_gone_is_removed() -> None:
-    """Nothing more is sent there."""
+    """A webhook that is gone is removed, and gets no more requests."""
     async with push_rig(410) as (rig, hook):
         await rig.begin(status(1, TaskState.INPUT_REQUIRED))
         end = await rig.deliver_all()
@@ -349,7 +349,7 @@ async def test_a_webhook_that_is_gone_is_removed() -> None:
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["deleted", "lost"])
 async def test_a_config_that_is_not_there_ends_its_delivery(*, is_lost: bool) -> None:
-    """Nothing is sent; if the store was emptied, nobody hears of the task, and an operator has to know."""
+    """A missing config ends its delivery; if the store was emptied, an error is logged for the operator."""
     async with push_rig() as (rig, hook):
         await rig.begin(ENDED)
         await rig.configs.delete(rig.task.task_id, rig.config.id)
@@ -363,7 +363,7 @@ async def test_a_config_that_is_not_there_ends_its_delivery(*, is_lost: bool) ->
 
 
 class Slow(PushConfigs):
-    """Is read for so long that a later attempt gets the webhook meanwhile."""
+    """Configs whose slow read lets a later attempt take the webhook over."""
 
     leases: ToolRecords
 
@@ -373,7 +373,7 @@ class Slow(PushConfigs):
 
 
 async def test_an_overtaken_attempt_posts_nothing() -> None:
-    """Its worker may have been frozen: it asks whether the webhook is still its own before it posts."""
+    """An attempt checks its lease before each post, and posts nothing once overtaken."""
     configs, webhooks = Slow(database()), Webhooks(LOOPBACK_ALLOWED, time_limit=60)  # longer than its lease
     async with push_rig(configs=configs, webhooks=webhooks) as (rig, hook):
         configs.leases = rig.leases
@@ -387,7 +387,7 @@ Act = Callable[[str], Awaitable[None]]
 
 
 class Replacing(Webhooks):
-    """Lets something happen before, or after, each post."""
+    """Webhooks that call a function before and after each post."""
 
     def __init__(
         self, before: Callable[[str], Awaitable[None]], after: Callable[[str], Awaitable[None]]
@@ -407,7 +407,7 @@ async def nothing(_: str) -> None:
 
 
 async def test_a_config_that_is_set_anew_while_it_is_served_begins_anew() -> None:
-    """Its new webhook hears how the task stands, although the old one has taken that."""
+    """A config that is replaced during a delivery starts again: its webhook gets the task's state."""
 
     async def replace(url: str) -> None:
         if url == old.url:
@@ -421,7 +421,7 @@ async def test_a_config_that_is_set_anew_while_it_is_served_begins_anew() -> Non
 
 @pytest.mark.parametrize("change", ["url", "token"])
 async def test_a_config_that_was_set_anew_survives_the_end_of_its_old_webhook(change: str) -> None:
-    """The new one hears what the old one did not take."""
+    """A replaced config survives the end of its old webhook, and gets the refused notification."""
 
     async def replace(url: str) -> None:
         if url == old.url and not new.taken:

@@ -56,7 +56,7 @@ async def raw_server(answer: bytes, pause: float = 0) -> AsyncGenerator[str]:
     "target", ["http://127.0.0.1:{port}/elsewhere", "http://169.254.169.254/", "/elsewhere"]
 )
 async def test_redirects_are_not_followed(target: str) -> None:
-    """Wherever they lead; the answer is the redirect."""
+    """No redirect is followed; the answer is the redirect."""
     async with running_webhook() as hook, running_webhook() as elsewhere:
         hook.script = [(307, {"Location": target.format(port=elsewhere.port)})]
         answer = await Webhooks(LOOPBACK_ALLOWED).post(hook.url, b"{}", {})
@@ -67,7 +67,7 @@ async def test_redirects_are_not_followed(target: str) -> None:
 
 @pytest.mark.parametrize("address", [LOOPBACK, "::ffff:127.0.0.1", "0.0.0.0", "10.0.0.1"])
 async def test_nothing_is_sent_to_a_private_address(address: str) -> None:
-    """The name is judged at each delivery: it may have led elsewhere when the client gave it."""
+    """A name that leads to a private address at the time of delivery gets no request."""
     async with running_webhook() as hook:
         names = Names([PUBLIC], [address])
         webhooks = Webhooks(policy := WebhookPolicy(resolver=names))
@@ -80,7 +80,7 @@ async def test_nothing_is_sent_to_a_private_address(address: str) -> None:
 
 
 async def test_the_address_that_was_judged_is_the_one_that_is_used() -> None:
-    """The name is looked up once for each delivery, so that no second answer comes between."""
+    """The name is looked up once for each delivery, so that the checked address is the one connected to."""
     async with running_webhook() as hook:
         names = Names([LOOPBACK], ["10.0.0.1"])
         policy = WebhookPolicy(read_allowance("127.0.0.0/8"), names)
@@ -99,7 +99,7 @@ async def test_the_address_that_was_judged_is_the_one_that_is_used() -> None:
     ids=["not known", "not in time"],
 )
 async def test_a_name_that_is_not_found_is_tried_again(error: Exception, told: str) -> None:
-    """It may be that of a webhook that is set up just now; else the operator reads where to look."""
+    """An unknown name is retried, because it may be new; other errors tell the operator where to look."""
 
     async def look_up(host: str, port: int) -> list[str]:
         raise error
@@ -109,7 +109,7 @@ async def test_a_name_that_is_not_found_is_tried_again(error: Exception, told: s
 
 
 async def test_the_next_address_is_tried() -> None:
-    """A host may have several, some of which do not answer."""
+    """If an address of a host does not answer, the next one is tried."""
     async with running_webhook() as hook:
         policy = WebhookPolicy(read_allowance("127.0.0.0/8"), Names(["127.0.0.9", LOOPBACK]))
         answer = await Webhooks(policy).post(f"http://hook.example:{hook.port}/hook", b"{}", {})
@@ -117,13 +117,13 @@ async def test_the_next_address_is_tried() -> None:
 
 
 async def test_without_tls_only_what_the_operator_allows() -> None:
-    """A public address is no exception."""
+    """Without TLS, only addresses that the operator allows are asked, and no other public one."""
     with pytest.raises(RefusedError, match="use https"):
         await Webhooks(WebhookPolicy(resolver=Names([PUBLIC]))).post("http://example.com/hook", b"{}", {})
 
 
 async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would look the name up by themselves."""
+    """Proxies of the environment are not used, because they resolve names themselves."""
     async with running_webhook() as hook, running_webhook() as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://{LOOPBACK}:{proxy.port}")
@@ -132,7 +132,7 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
 
 
 async def test_each_delivery_has_a_connection_of_its_own() -> None:
-    """One that is kept would not be judged again."""
+    """Each delivery has a connection of its own, because a reused one would not be checked."""
     async with running_webhook() as hook:
         webhooks = Webhooks(LOOPBACK_ALLOWED)
         for _ in range(2):
@@ -141,7 +141,7 @@ async def test_each_delivery_has_a_connection_of_its_own() -> None:
 
 
 async def test_a_webhook_that_does_not_answer_has_not_taken_it() -> None:
-    """It has some seconds for all of it."""
+    """A webhook that does not answer within some seconds has not accepted the notification."""
     async with running_webhook() as hook:
         hook.script = ["hang"]
         with pytest.raises(UndeliveredError, match="did not answer within"):
@@ -149,7 +149,7 @@ async def test_a_webhook_that_does_not_answer_has_not_taken_it() -> None:
 
 
 async def test_an_answer_that_trickles_does_not_take_longer() -> None:
-    """The time is for the whole answer, not for each piece of it."""
+    """The time limit covers the complete answer, not each piece of it."""
     slow = b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 1_000
     async with raw_server(slow, pause=0.05) as url:
         with pytest.raises(UndeliveredError, match="did not answer within"):
@@ -158,7 +158,7 @@ async def test_an_answer_that_trickles_does_not_take_longer() -> None:
 
 @pytest.mark.parametrize("length", [b"", b"Content-Length: 100000000000\r\n"])
 async def test_of_a_long_answer_only_the_beginning_is_read(length: bytes) -> None:
-    """Its status counts."""
+    """Of a long answer only the beginning is read, and its status counts."""
     async with raw_server(b"HTTP/1.1 200 OK\r\n" + length + b"\r\n" + b"x" * 10_000_000) as url:
         answer = await Webhooks(LOOPBACK_ALLOWED).post(url, b"{}", {})
     assert answer.status == 200
@@ -176,14 +176,14 @@ async def test_of_a_long_answer_only_the_beginning_is_read(length: bytes) -> Non
     ids=["binary", "no status", "nothing", "headers", "heads"],
 )
 async def test_nonsense_is_no_answer(nonsense: bytes) -> None:
-    """Nor is a flood of headers, or of heads before the answer, which would keep the process busy."""
+    """Invalid data, or too many headers, is a failure without load for the process."""
     async with raw_server(nonsense) as url:
         with pytest.raises(UndeliveredError, match="no answer"):
             await Webhooks(LOOPBACK_ALLOWED).post(url, b"{}", {})
 
 
 async def test_peers_that_a_card_names_may_answer_more() -> None:
-    """Their addresses are judged as those of webhooks are; their answers are bounded elsewhere."""
+    """Peers of a card are checked by the address policy of webhooks; their answers have other bounds."""
     content = b"x" * 10 * MOST_BYTES
     backend = OutboundBackend(LOOPBACK_ALLOWED, is_plain=True)
     async with (
@@ -194,7 +194,7 @@ async def test_peers_that_a_card_names_may_answer_more() -> None:
 
 
 async def test_nobody_listens() -> None:
-    """The message names no address."""
+    """The message of a refused connection has no address."""
     with socket.socket() as unused:
         unused.bind((LOOPBACK, 0))
         url = f"http://{LOOPBACK}:{unused.getsockname()[1]}/secret"
@@ -213,7 +213,7 @@ async def test_a_server_needs_the_certificate_of_its_name(
     is_trusted: bool,  # noqa: FBT001 -- a column of the table
     is_taken: bool,  # noqa: FBT001 -- a column of the table
 ) -> None:
-    """Of the name in the URL, not of the address that was found; else nothing is sent."""
+    """A server needs a trusted certificate for the name in the URL; otherwise no request is sent."""
     server, client = certificate_of(name)
     policy = WebhookPolicy(read_allowance("127.0.0.0/8"), Names([LOOPBACK]))
     async with running_webhook(tls=server) as hook:

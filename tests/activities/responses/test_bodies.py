@@ -1,4 +1,4 @@
-"""Requests to the Responses API, to a provider that refuses what OpenAI refuses."""
+"""Requests to a provider of the Responses API with the refusals of OpenAI."""
 
 import copy
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from tests.support.servers.zoo.responses_rules import judge
 
 @pytest.mark.parametrize("settings", [ModelSettings(), WEB_SEARCH], ids=["calls", "web search"])
 async def test_what_came_back_goes_back(settings: ModelSettings) -> None:
-    """Reasoning, items of the provider's tools and phases are taken back in their order."""
+    """Reasoning, items of the provider's tools and phases are sent back in their order."""
     provider = OpenAIResponses(ASKING, ANSWERING, ANSWERING)
     async with rig_of(provider) as rig:
         first = message_of(await rig.ask(replace(REQUEST, settings=settings)))
@@ -72,7 +72,7 @@ CHANGES: dict[str, tuple[Played, Callable[[Object], object]]] = {
 
 @pytest.mark.parametrize(("played", "change"), CHANGES.values(), ids=CHANGES)
 async def test_hooks_may_change_a_reply(played: Played, change: Callable[[Object], object]) -> None:
-    """What a plugin took away takes the reasoning before it along, which is refused alone."""
+    """Items that a hook removes take along their reasoning, which is refused alone."""
     async with rig_of(OpenAIResponses(played, ANSWERING)) as rig:
         message = copy.deepcopy(message_of(await rig.ask()))
         change(message)
@@ -84,7 +84,7 @@ async def test_hooks_may_change_a_reply(played: Played, change: Callable[[Object
 
 
 async def test_reasoning_goes_with_the_call_that_it_led_to() -> None:
-    """Without the call it is left out, although other calls follow."""
+    """Reasoning is sent with its call, and left out without it, even if other calls follow."""
     async with rig_of(OpenAIResponses(Played(thought="Hm.", calls=ASKING.calls), ANSWERING)) as rig:
         message = message_of(await rig.ask())
         lose_call(0)(message)
@@ -100,7 +100,7 @@ def _message(text: str, phase: str) -> Object:
 
 @pytest.mark.parametrize("text", ["I look.\n\nIt is.", "I looked."])
 async def test_messages_of_one_reply_keep_their_phases(text: str) -> None:
-    """They are one text here, and go back apart, unless a plugin wrote another one."""
+    """Messages of one reply are one text here, and are sent separately unless a plugin changed it."""
     output = [_message("I look.", "commentary"), _message("It is.", "final_answer")]
     whole = Whole({"id": "r", "model": "m", "status": "completed", "output": [*output]})
     async with rig_of([whole, whole]) as rig:
@@ -117,7 +117,7 @@ async def test_messages_of_one_reply_keep_their_phases(text: str) -> None:
 
 
 async def test_a_reply_of_another_model_goes_as_it_is() -> None:
-    """A transcript without opaque fields is taken, images, files and late system prompts with it."""
+    """A transcript of another model is accepted, with images, files and late system prompts."""
     image: Object = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     file: Object = {
         "type": "file",
@@ -212,7 +212,7 @@ BODIES: dict[str, tuple[ModelRequest, Object]] = {
 
 @pytest.mark.parametrize(("request_", "fields"), BODIES.values(), ids=BODIES)
 async def test_settings_have_the_names_of_the_api(request_: ModelRequest, fields: Object) -> None:
-    """Each setting is sent where the API wants it; what is not set is not sent."""
+    """Each setting is sent under the API's name; settings without a value are not sent."""
     async with rig_of(OpenAIResponses(ANSWERING)) as rig:
         await rig.ask(request_)
     fixed: Object = {"model": "gpt-5.1", "stream": True, "store": False, "input": [QUESTION]}
@@ -220,7 +220,7 @@ async def test_settings_have_the_names_of_the_api(request_: ModelRequest, fields
 
 
 async def test_what_a_provider_refuses_is_left_out() -> None:
-    """`omit` of an entry, an effort that the provider does not know, and headers of the agent."""
+    """`omit` of an entry, an unknown effort and headers of the agent shape the request."""
     models = {"gpt-4o": ModelEntry(omit=frozenset({"include", "service_tier"}))}
     settings = ModelSettings(effort="low", service_tier="flex", extra_headers={"x-team": "search"})
     async with rig_of(OpenAIResponses(Played(text="Hi")), models=models, effort="") as rig:
@@ -234,7 +234,7 @@ async def test_what_a_provider_refuses_is_left_out() -> None:
     ["gpt-5.4-mini", "o3", "gpt-5-chat-latest", "gpt-4.1-mini", "gpt-4o", "gpt-4-turbo", "gpt-3.5-turbo-16k"],
 )
 def test_models_are_asked_as_their_entries_say(model: str) -> None:
-    """What ships says which models of OpenAI are not to be asked for their reasoning."""
+    """The shipped entries state which OpenAI models take no request for reasoning."""
     provider = Catalogue.load(None, None, {"OPENAI_API_KEY": "k"}).providers["openai"]
     assert provider.kind == "responses"
     judge(responses_body(REQUEST, model, provider), [])

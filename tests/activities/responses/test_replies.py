@@ -1,4 +1,4 @@
-"""Replies of the Responses API, from a provider that plays them as OpenAI does."""
+"""Replies of the Responses API, from a provider that behaves like OpenAI."""
 
 import json
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from tests.support.servers.zoo.responses import OpenAIResponses
 
 
 async def test_a_reply_comes_as_deltas() -> None:
-    """The thought has an id and an end; the end says which model it was, and what it has used."""
+    """A reply comes as deltas; thoughts have an id and an end, and the end has model and usage."""
     async with rig_of(OpenAIResponses(ASKING)) as rig:
         deltas = await rig.ask()
     thoughts = [delta for delta in deltas if isinstance(delta, ThoughtDelta)]
@@ -53,7 +53,7 @@ ENDINGS: dict[str, tuple[Played, str]] = {
 
 @pytest.mark.parametrize(("played", "reason"), ENDINGS.values(), ids=ENDINGS)
 async def test_a_reply_says_how_it_ended(played: Played, reason: str) -> None:
-    """What was thought for nothing does not go back."""
+    """A reply has the reason of its end; reasoning without a result is not sent back."""
     async with rig_of(OpenAIResponses(played)) as rig:
         end = ended(await rig.ask())
     assert end.reason == reason
@@ -61,7 +61,7 @@ async def test_a_reply_says_how_it_ended(played: Played, reason: str) -> None:
 
 
 async def test_subscribers_hear_of_tools_of_the_provider() -> None:
-    """They begin and end, with what they did, before the answer; the reply knows nothing of them."""
+    """Tools of the provider are published with begin, end and detail before the answer, not in the reply."""
     searching = agent(prompt("Be brief."))
     async with model_rig(OpenAIResponses(ANSWERING), agent=searching, kind="responses") as rig:
         rig.port = rig.port_to(OpenAIResponses.model)
@@ -88,7 +88,7 @@ ERRORS: dict[Means, type[ModelError]] = {
 
 @pytest.mark.parametrize("name", OpenAIResponses.faults)
 async def test_failures_are_taken_for_what_they_are(name: str) -> None:
-    """Also those that come within a stream that began well; none quotes the provider."""
+    """Failures, also within a stream, are classified without the provider's text."""
     fault = OpenAIResponses.faults[name]
     async with rig_of(lambda _: fault.wire) as rig:
         with pytest.raises(ModelError) as caught:
@@ -96,7 +96,7 @@ async def test_failures_are_taken_for_what_they_are(name: str) -> None:
     assert type(caught.value) is ERRORS[fault.means]
 
 
-# Servers that are like it in most things.
+# Servers that largely follow OpenAI.
 
 
 def event(kind: str, **fields: JsonValue) -> Object:
@@ -187,13 +187,13 @@ WIRES: dict[str, tuple[Wire | Whole, list[Delta]]] = {
 
 @pytest.mark.parametrize(("wire", "expected"), WIRES.values(), ids=WIRES)
 async def test_other_servers_are_understood(wire: Wire | Whole, expected: list[Delta]) -> None:
-    """What others leave out or do otherwise makes no difference."""
+    """Missing fields and deviations of other servers are tolerated."""
     async with rig_of([wire]) as rig:
         assert await rig.ask() == expected
 
 
 async def test_what_is_large_is_neither_told_nor_kept() -> None:
-    """An image that the provider made has no place in events, nor in histories; the rest goes back."""
+    """A large image of the provider is left out of events and histories; the rest is sent back."""
     output: list[Object] = [
         {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "sealed"},
         {"type": "image_generation_call", "id": "ig", "status": "completed", "result": "A" * 70_000},
@@ -222,7 +222,7 @@ BROKEN: dict[str, tuple[Wire | Whole, type[ModelError]]] = {
 
 @pytest.mark.parametrize(("wire", "error"), BROKEN.values(), ids=BROKEN)
 async def test_what_is_no_reply_is_an_error(wire: Wire | Whole, error: type[ModelError]) -> None:
-    """No stream passes for a whole reply without its end."""
+    """A stream without its end is an error, not a complete reply."""
     async with rig_of([wire]) as rig:
         with pytest.raises(error):
             await rig.ask()

@@ -1,4 +1,4 @@
-"""What a task is prepared with, the agents that it asks, and plugins at its beginning and end."""
+"""Preparation of tasks, agents that call others, and plugins at the beginning and the end of a task."""
 
 import asyncio
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ WRITER = Agent(id="writer", name="Writer", description="", models=["a", "b"])
 
 
 class Deciding(Plugin):
-    """Says of each call and of each message what a test wants, and writes down what it hears."""
+    """A plugin with a test's verdict on calls and messages, that records its notifications."""
 
     said: object = None
     heard: Sequence[object] = ()
@@ -92,7 +92,7 @@ def _deciding(said: object) -> Deciding:
 
 
 class AgentRig:
-    """An agent, another one that it may ask, and the stores in memory of one of its tasks."""
+    """An agent, another one that it may call, and the in-memory stores of one of its tasks."""
 
     def __init__(self, *plugins: Plugin) -> None:
         caller = Agent(id="agent", name="Agent", description="", plugins=[*plugins])
@@ -142,7 +142,7 @@ STARTED = ToolStarted(call_id="call", name="writer", attempt=1)
 
 @pytest.mark.parametrize("child", ["", "task/call"])
 async def test_a_sub_agent_is_announced_and_described(child: str) -> None:
-    """The status that comes with the call, its start, where the other one works, and what its task pins."""
+    """The call of a sub-agent is published with its start and place, and returns what its task pins."""
     rig = AgentRig(ASKS)
     call = rig.call(child=child)
     assert await rig.load(call) == LoadedAgent(**WRITER.spec.model_dump())
@@ -150,7 +150,7 @@ async def test_a_sub_agent_is_announced_and_described(child: str) -> None:
 
 
 async def test_a_call_of_a_sub_agent_that_is_tried_again_says_so() -> None:
-    """Its worker was lost, or its Redis was away."""
+    """A retried call of a sub-agent, after the loss of a worker or of Redis, says that it is one."""
     rig = AgentRig(ASKS)
     call = rig.call()
     await rig.load(call, attempt=2)
@@ -160,7 +160,7 @@ async def test_a_call_of_a_sub_agent_that_is_tried_again_says_so() -> None:
 
 
 async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
-    """The failure is retryable, and nothing is announced; the log says which agent is missing."""
+    """A sub-agent that this worker lacks is a retryable failure with a log line, and is not published."""
     rig = AgentRig(ASKS)
     with (
         capture_logs() as logs,
@@ -191,7 +191,7 @@ async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
     ids=["veto", "failure", "guard", "arguments"],
 )
 async def test_plugins_keep_an_agent_from_asking_another(plugin: Plugin, outcome: str, reason: str) -> None:
-    """Those of the one that asks. The call starts, and that is all that subscribers see of it."""
+    """The caller's plugins can prevent the call of an agent; subscribers see its start and end alone."""
     rig = AgentRig(ASKS, plugin)
     call = rig.call()
     loaded = await rig.load(call)
@@ -203,7 +203,10 @@ async def test_plugins_keep_an_agent_from_asking_another(plugin: Plugin, outcome
 
 
 async def test_what_a_plugin_changes_is_never_left_out_unnoticed() -> None:
-    """Also where the agent's tool of that name asks nobody any more: its task has pinned one that does."""
+    """A plugin's changes apply also to a tool that no longer calls an agent.
+
+    Its task has pinned one that does.
+    """
 
     @tool
     def writer(request: str) -> None:
@@ -218,7 +221,7 @@ async def test_what_a_plugin_changes_is_never_left_out_unnoticed() -> None:
 
 @pytest.mark.parametrize("decide", [yes, no], ids=["yes", "no"])
 async def test_another_agent_is_asked_once_people_approve(decide: Decision) -> None:
-    """The question shows the request; nothing starts before the answer."""
+    """An approval shows the request to another agent, which starts after the answer."""
     rig = AgentRig(ASKS, guard(approve=["*"]))
     call = rig.call()
     asked = await rig.load(call)
@@ -239,7 +242,7 @@ MESSAGES = tuple(UserMessage(message_id=name, parts=(TextPart(text=name),)) for 
 
 
 async def test_plugins_look_at_each_message_before_a_model_does() -> None:
-    """With who wrote them; what they change is what the model reads."""
+    """Plugins change messages before a model reads them, and see their authors."""
 
     class Shortening(Plugin):
         async def before_request(self, context: HookContext, message: UserMessage) -> UserMessage:
@@ -253,7 +256,7 @@ async def test_plugins_look_at_each_message_before_a_model_does() -> None:
 
 
 async def test_a_message_that_is_vetoed_is_refused() -> None:
-    """With the reason; a veto always has one."""
+    """A vetoed message is refused with a reason, which a veto always has."""
     refused = await AgentRig(_deciding(Veto("no politics"))).before_request()
     for_no_reason = await AgentRig(_deciding(Veto(""))).before_request()
     assert refused == BeforeRequestResult(messages=MESSAGES, refused="no politics")
@@ -261,7 +264,7 @@ async def test_a_message_that_is_vetoed_is_refused() -> None:
 
 
 async def test_a_message_that_no_plugin_could_look_at_goes_no_further() -> None:
-    """The failure is not retryable, and names the plugin."""
+    """A failing plugin stops a message with a final failure that names the plugin."""
     with pytest.raises(ApplicationError, match="plugin 'rules' failed in before_request: KeyError") as error:
         await AgentRig(_deciding(KeyError("rules"))).before_request()
     assert (error.value.type, error.value.non_retryable) == (failures.PLUGIN_FAILED, True)
@@ -269,7 +272,10 @@ async def test_a_message_that_no_plugin_could_look_at_goes_no_further() -> None:
 
 @pytest.mark.parametrize("said", [None, KeyError("rules")], ids=["silent", "failing"])
 async def test_plugins_hear_how_a_task_ended(said: object) -> None:
-    """Of a failure as an error first; what they raise ends nothing."""
+    """Plugins are notified of the end of a task, of a failure first as an error.
+
+    Their own errors end nothing.
+    """
     plugin, usage = _deciding(said), Usage(input_tokens=3)
     rig = AgentRig(plugin)
     for state in (TaskState.COMPLETED, TaskState.FAILED):
@@ -281,7 +287,7 @@ async def test_plugins_hear_how_a_task_ended(said: object) -> None:
     assert plugin.heard == [completed, 2, usage, "r", failed, 2, usage]
 
 
-# The tools that plugins list for a task: asked for once, told, and cached where model calls find them.
+# The tools that plugins list for a task: listed once, published, and cached for the model calls.
 
 CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="agent")
 
@@ -296,7 +302,7 @@ WRITE = replace(read, name="write", description="Write.")
 
 
 class Server(Plugin):
-    """Lists what a test gives it."""
+    """A plugin that lists the tools of a test."""
 
     offered: object = ()
     contexts: Sequence[HookContext] = ()
@@ -315,7 +321,7 @@ def _server(offered: object, name: str = "server", priority: int = 0) -> Server:
 
 
 async def test_listed_tools_are_told_pinned_and_cached() -> None:
-    """The model's list, in the transcript; what the workflow has to know, by name, with its plugin."""
+    """Listed tools are published, cached in the transcript, and pinned by name with their plugin."""
     first, second = _server([WRITE], "first", priority=1), _server((replace(WRITE, name="x"),), "second")
     rig = AgentRig(tools(read), first, Plugin(), second)
     prepared = await rig.prepare()
@@ -330,7 +336,7 @@ async def test_listed_tools_are_told_pinned_and_cached() -> None:
 
 
 async def test_a_plugin_knows_who_its_tools_are_for() -> None:
-    """Some servers list for each user other tools."""
+    """A plugin gets the user of the task, for whom some servers list other tools."""
     plugin = _server([])
     rig, identity = AgentRig(plugin), Identity(subject="ann")
     prepared = await rig.prepare(identity=identity)
@@ -340,7 +346,10 @@ async def test_a_plugin_knows_who_its_tools_are_for() -> None:
 
 
 async def test_tools_that_cannot_be_offered_are_left_out_with_a_warning() -> None:
-    """Of one name the first counts, the agent's own before all; models take no strange names."""
+    """A tool with a duplicate or invalid name is left out with a warning.
+
+    The agent's own tools come first.
+    """
     rig = AgentRig(
         tools(read),
         _server([replace(read, description="Theirs."), WRITE, replace(WRITE, name="create_task")], "a"),
@@ -374,7 +383,10 @@ async def test_tools_that_cannot_be_offered_are_left_out_with_a_warning() -> Non
 
 @pytest.mark.parametrize(("attempt", "is_last"), [(1, False), (4, False), (5, True), (9, True)])
 async def test_tools_that_cannot_be_listed_now_are_asked_for_again(attempt: int, *, is_last: bool) -> None:
-    """Five times in all. The failure names the plugin; nothing is cached of the others."""
+    """A failing list is retried up to five times.
+
+    The failure names the plugin, and no other list is cached.
+    """
     rig = AgentRig(_server([WRITE], "a"), _server(ConnectionError("refused"), "b"))
     with pytest.raises(ApplicationError, match="plugin 'b' failed in list_tools: ConnectionError") as failed:
         await rig.prepare(attempt)
@@ -384,7 +396,7 @@ async def test_tools_that_cannot_be_listed_now_are_asked_for_again(attempt: int,
 
 @pytest.mark.parametrize("offered", [None, "write", [WRITE, "read"]], ids=["nothing", "text", "mixed"])
 async def test_a_list_of_something_else_fails_the_task(offered: object) -> None:
-    """Asking again would bring the same."""
+    """A list of anything but tools fails the task without a retry."""
     with pytest.raises(
         ApplicationError, match="'server' failed in list_tools: it returned no list"
     ) as failed:
@@ -393,7 +405,7 @@ async def test_a_list_of_something_else_fails_the_task(offered: object) -> None:
 
 
 async def test_a_plugin_that_hangs_is_given_up() -> None:
-    """It may have to start a server, and keeps no activity for ever."""
+    """A plugin that hangs, such as at the start of a server, fails in time."""
 
     class Hanging(Plugin):
         async def list_tools(self, context: HookContext) -> Sequence[Tool]:

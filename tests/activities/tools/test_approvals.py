@@ -1,4 +1,4 @@
-"""Calls that people approve before they run: who asks, what they see, and which call their answer is for."""
+"""Calls that wait for an approval: the policies, the question, and the call that an answer is for."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ def predecessor(amount: int, to: str, context: ToolContext) -> str:
 
 
 class Bank(ToolRig):
-    """Offers the tool `transfer`, and `predecessor`; knows what was transferred."""
+    """The tools `transfer` and `predecessor`, and the recorded transfers."""
 
     def __init__(self, *, needs_approval: ToolApproval = True, of_agent: AgentApproval = False) -> None:
         self.effects: list[int] = []
@@ -83,7 +83,7 @@ POLICIES: Mapping[str, tuple[ToolApproval, AgentApproval, bool]] = {
 
 @pytest.mark.parametrize(("policy", "of_agent", "asks"), POLICIES.values(), ids=POLICIES)
 async def test_who_asks_for_an_approval(policy: ToolApproval, of_agent: AgentApproval, *, asks: bool) -> None:
-    """The tool, or the agent, always or by the arguments; a policy that fails asks."""
+    """The policy of the tool or the agent asks, always or by the arguments; a failing one asks, too."""
     bank = Bank(needs_approval=policy, of_agent=of_agent)
     reply = await bank.attempt_call(bank.transfer())
     assert isinstance(reply, Question) == asks
@@ -91,7 +91,10 @@ async def test_who_asks_for_an_approval(policy: ToolApproval, of_agent: AgentApp
 
 
 async def test_an_approval_shows_what_the_tool_would_get() -> None:
-    """Arguments as validated, with defaults; what does not print is escaped. Nothing starts, no record."""
+    """The question shows validated arguments with defaults, unprintable characters escaped.
+
+    The call neither starts nor has a record.
+    """
     bank = Bank()
     call = bank.call("transfer", '{"amount": "200", "to": "Ada\\u202e\\u3164"}')
     question = await bank.ask(call)
@@ -104,7 +107,7 @@ async def test_an_approval_shows_what_the_tool_would_get() -> None:
 
 
 class Basket(BaseModel):
-    """Prices that are read one by one, in each kind of thing that may hold them."""
+    """Prices in each kind of iterable, which is read once."""
 
     prices: Iterable[float]
     doubled: Annotated[Iterable[float], AfterValidator(lambda prices: (2 * each for each in prices))]
@@ -144,7 +147,7 @@ BASKET: dict[str, JsonValue] = {
 
 
 async def test_what_can_be_read_once_is_read_by_all() -> None:
-    """Two policies, the people who approve, and the tool: iterators would be empty for all but the first."""
+    """Policies, approvers and the tool read the same iterator: after one read it would be empty."""
     seen: list[object] = []
 
     def look(arguments: Mapping[str, Any]) -> bool:
@@ -171,7 +174,7 @@ async def test_what_can_be_read_once_is_read_by_all() -> None:
 
 
 async def test_a_wrong_value_of_an_iterator_goes_back_to_the_model() -> None:
-    """It would raise in the tool, in the middle of what that does."""
+    """A wrong value of an iterator is an error for the model before the tool runs."""
 
     @tool
     def add_up(prices: Iterable[float]) -> float:
@@ -184,7 +187,7 @@ async def test_a_wrong_value_of_an_iterator_goes_back_to_the_model() -> None:
 
 
 async def test_a_policy_changes_no_arguments() -> None:
-    """What it does to them is for itself."""
+    """A policy's changes of arguments reach neither the question nor the tool."""
 
     def take(arguments: Mapping[str, Any]) -> bool:
         return bool(cast("dict[str, Any]", arguments).pop("to") == "Bob")
@@ -201,7 +204,7 @@ async def test_a_policy_changes_no_arguments() -> None:
 
 
 async def test_arguments_that_cannot_be_written_are_shown_as_they_can() -> None:
-    """Their types are the author's, whose code may raise; people are asked all the same."""
+    """Arguments whose own code raises are shown in the possible form, and the approval is requested."""
 
     class Parcel(BaseModel):
         to: str
@@ -221,13 +224,16 @@ async def test_arguments_that_cannot_be_written_are_shown_as_they_can() -> None:
 
 
 async def test_nobody_is_asked_to_approve_what_cannot_run() -> None:
-    """Arguments are validated first."""
+    """A call with invalid arguments requests no approval."""
     bank = Bank()
     assert (await bank.run(bank.call("transfer", '{"to": "Ada"}'))).outcome == "invalid"
 
 
 async def test_an_approved_call_runs_once() -> None:
-    """It is announced when it runs; another attempt returns its result, also after a Reset and a no."""
+    """An approved call is published when it runs, once.
+
+    A retry returns its result, even after a Reset and a rejection.
+    """
     bank = Bank()
     question = await bank.ask(bank.transfer())
     results = [await bank.run(bank.transfer(decide(question))) for decide in (yes, yes, no)]
@@ -246,7 +252,7 @@ async def test_an_approved_call_runs_once() -> None:
     ],
 )
 async def test_a_rejected_call_does_not_run(decide: Decision, expected: str) -> None:
-    """The model reads who said no, and why; after a Reset the call may be approved."""
+    """The model reads who rejected a call, and why; after a Reset the call may be approved."""
     bank = Bank()
     question = await bank.ask(bank.transfer())
     result = await bank.run(bank.transfer(decide(question)))
@@ -260,7 +266,7 @@ async def test_a_rejected_call_does_not_run(decide: Decision, expected: str) -> 
 async def test_an_answer_to_another_tool_does_not_approve(
     decide: Decision, *, asked_for_approval: bool
 ) -> None:
-    """A fallback has the call id of the tool that failed, and its answers: it asks for itself."""
+    """A fallback asks for its own approval, although it has the call id and answers of the failed tool."""
     bank = Bank(of_agent=lambda name, _: name == "predecessor" and asked_for_approval)
     answer = decide(await bank.ask(bank.call("predecessor", TRANSFER)))
     question = await bank.ask(bank.transfer(answer))
@@ -271,7 +277,7 @@ async def test_an_answer_to_another_tool_does_not_approve(
 
 @pytest.mark.parametrize("purpose", ["input", "outcome"])
 async def test_only_an_approval_approves(purpose: Purpose) -> None:
-    """The tool may need one only since it asked something else: another version of it runs now."""
+    """Only the answer to an approval approves: the tool's policy may be newer than another question."""
     asking, bank = Bank(), Bank(of_agent=True)
     asked = await asking.ask(asking.call("predecessor", TRANSFER))
     answer = yes(asked.model_copy(update={"purpose": purpose}))
@@ -286,7 +292,7 @@ async def test_only_an_approval_approves(purpose: Purpose) -> None:
 async def test_a_decision_outlives_the_tool_records(
     decide: Decision, outcome: str, effects: Sequence[int]
 ) -> None:
-    """Redis may lose everything while a task waits: the answer itself says what it was for."""
+    """A decision survives the loss of all tool records: the answer itself has its purpose."""
     asking, emptied = Bank(), Bank()
     question = await asking.ask(asking.transfer())
     result = await emptied.run(emptied.transfer(decide(question)))
@@ -294,7 +300,7 @@ async def test_a_decision_outlives_the_tool_records(
 
 
 async def test_people_approve_what_will_run() -> None:
-    """The question shows the arguments that a plugin has put in, and its id stands for them; a no ends it."""
+    """The question shows the arguments of a plugin, and its id depends on them; a rejection ends the call."""
     post = Post(to("Bob"), needs_approval=True)
     question = await post.ask(post.send())
     rejected = await post.run(post.send(no(question)))
@@ -306,7 +312,7 @@ async def test_people_approve_what_will_run() -> None:
 
 
 async def test_an_approval_is_for_the_arguments_that_people_saw() -> None:
-    """A plugin that then gives the call others brings another question; nothing runs unseen."""
+    """If a plugin changes the arguments after an approval, another approval is requested."""
     post = Post(to("Bob", "Cy"), needs_approval=True)
     first = await post.ask(post.send())
     second = await post.attempt_call(post.send(yes(first)))
@@ -318,7 +324,7 @@ async def test_an_approval_is_for_the_arguments_that_people_saw() -> None:
 
 @pytest.mark.parametrize("changes_first", [True, False])
 async def test_an_approval_does_not_pass_between_changed_and_unchanged(*, changes_first: bool) -> None:
-    """What people said to the model's own arguments is no yes to a plugin's, nor the other way round."""
+    """An approval of the model's own arguments is not one of a plugin's, nor the other way round."""
     changed, unchanged = (
         Post(to("Bob"), needs_approval=True),
         Post(before(lambda _: None), needs_approval=True),
@@ -347,7 +353,10 @@ APPROVERS: Sequence[tuple[str, Sequence[str], str | None, str]] = [
 async def test_who_approves(
     of_task: str, of_guards: Sequence[str], of_tool: str | None, approvers: str
 ) -> None:
-    """Asked once; a scope wins over the owner, the task's over that of a guard, that over the tool's."""
+    """The scope of approvers comes from the task, else a guard, else the tool.
+
+    A scope wins over the owner.
+    """
     sent: list[str] = []
 
     @tool(needs_approval=of_tool is not None, approvers=of_tool or "owner")

@@ -1,4 +1,4 @@
-"""How often a call runs: at most once, or again if it was lost, and never beside another attempt."""
+"""The number of runs of a call: at most one, or another after a loss, and never two at the same time."""
 
 import asyncio
 import time
@@ -31,14 +31,14 @@ from tests.support.rigs.tool_rig import ToolRig
 from tests.support.stores import database
 
 ORDER_OF_NOW = str(time.time_ns() // 1000)
-"""That of an attempt that comes after those of a rig."""
+"""The order of an attempt that comes after those of a rig."""
 
 each_kind = pytest.mark.parametrize("idempotent", [True, False])
 
 
 @each_kind
 async def test_a_call_that_was_started_and_lost(*, idempotent: bool) -> None:
-    """An idempotent tool runs again with the same key; another's outcome is unknown, for good."""
+    """After a loss, an idempotent tool runs again with the same key; another tool's outcome stays unknown."""
     keys: list[str] = []
 
     @tool(idempotent=idempotent)
@@ -52,7 +52,7 @@ async def test_a_call_that_was_started_and_lost(*, idempotent: bool) -> None:
     await rig.lose(rig.call("effect"))
     result = await rig.run(rig.call("effect"))
     assert result.outcome == ("ok" if idempotent else "unknown")
-    if not idempotent:  # it may have been told to stop
+    if not idempotent:  # it may have been cancelled
         stopped = "effect was started, and the process that ran it stopped before it reported how it ended. "
         assert result.content.startswith(f"{stopped}It may or may not have taken effect")
     assert keys == ([f"{rig.task_id}/{key}"] if idempotent else [])
@@ -61,7 +61,7 @@ async def test_a_call_that_was_started_and_lost(*, idempotent: bool) -> None:
 
 @each_kind
 async def test_a_call_that_may_have_begun_before_redis_was_emptied(redis: Redis, *, idempotent: bool) -> None:
-    """Its second attempt finds no record, nor that of the reply that asks for it: the outcome is unknown."""
+    """Without a record of the call and its reply, the outcome of a second attempt is unknown."""
     payment = Payment(idempotent=idempotent)
     await payment.note_reply()
     running = await payment.begin()
@@ -75,7 +75,7 @@ async def test_a_call_that_may_have_begun_before_redis_was_emptied(redis: Redis,
 
 
 async def test_a_call_that_another_attempt_was_seen_at_has_begun(redis: Redis) -> None:
-    """Though Redis forgets that attempt, as if it had been set back to when the call was asked for."""
+    """A call with an earlier recorded attempt has started, though Redis has lost that attempt's claim."""
     payment = Payment()
     running = await payment.begin()
     payment.cancel(not_found=True)
@@ -94,7 +94,7 @@ async def test_a_call_that_another_attempt_was_seen_at_has_begun(redis: Redis) -
 
 
 async def test_a_call_whose_attempts_never_began() -> None:
-    """They failed before they had claimed it, as Redis was away: it runs, as the reply that asks is known."""
+    """A call runs if its attempts failed before their claim in an outage: its reply is recorded."""
     payment = Payment()
     await payment.note_reply()
     payment.attempt = 1
@@ -104,7 +104,7 @@ async def test_a_call_whose_attempts_never_began() -> None:
 
 
 async def test_a_call_of_a_run_that_was_reset_begins(redis: Redis) -> None:
-    """Though Redis was emptied: it is the first attempt there, and an operator wants it to be made."""
+    """The first attempt after an operator's reset runs, though Redis was emptied."""
     payment = Payment()
     payment.gate.set()
     await payment.attempt_call(payment.call("pay"))
@@ -115,7 +115,7 @@ async def test_a_call_of_a_run_that_was_reset_begins(redis: Redis) -> None:
 
 @pytest.mark.parametrize("before", [False, True])
 async def test_what_was_begun_may_be_repeated_only_if_both_versions_say_so(*, before: bool) -> None:
-    """The one that has begun it, and the one that finds it lost."""
+    """A lost call is repeated only if its tool is idempotent in both versions: when it started and now."""
     first, later = Payment(idempotent=before), Payment(idempotent=not before)
     later.task_id, later.attempt = first.task_id, 1
     running = await first.begin()
@@ -129,7 +129,7 @@ async def test_what_was_begun_may_be_repeated_only_if_both_versions_say_so(*, be
 
 
 class UnheardRecords(ToolRecords):
-    """Takes a claim, whose answer is lost."""
+    """Records that accept a claim and lose the answer."""
 
     is_heard = False
 
@@ -148,7 +148,10 @@ class UnheardRecords(ToolRecords):
 
 
 async def test_a_claim_whose_answer_is_lost_is_made_again() -> None:
-    """By the same attempt, before it begins: the next one would take it for lost, its outcome for unknown."""
+    """A claim without an answer is repeated by the same attempt.
+
+    Otherwise the next one would take the call for lost.
+    """
     runs: list[int] = []
 
     @tool
@@ -165,7 +168,7 @@ async def test_a_claim_whose_answer_is_lost_is_made_again() -> None:
 
 
 async def test_a_claim_of_what_may_be_repeated_is_given_back_where_its_answer_is_lost() -> None:
-    """It may be made; the next attempt need not wait for its end, and is the first."""
+    """A claim of an idempotent tool is released if its answer is lost, and the next attempt is the first."""
 
     @tool(idempotent=True)
     def effect() -> None:
@@ -179,7 +182,7 @@ async def test_a_claim_of_what_may_be_repeated_is_given_back_where_its_answer_is
 
 @each_kind
 async def test_an_attempt_that_comes_after_a_later_one_does_not_begin(*, idempotent: bool) -> None:
-    """It was held up on its way to the worker."""
+    """A delayed attempt does not start after a later one."""
     payment = Payment(idempotent=idempotent)
     call = payment.call("pay")
     later = Lease(payment.task_id, phase_key(call.call, 0), "later", order=ORDER_OF_NOW)
@@ -190,7 +193,7 @@ async def test_an_attempt_that_comes_after_a_later_one_does_not_begin(*, idempot
 
 
 class WatchedRecords(ToolRecords):
-    """Remembers what came of each claim."""
+    """Records that store the result of each claim."""
 
     def __init__(self) -> None:
         super().__init__(database())
@@ -213,7 +216,7 @@ class WatchedRecords(ToolRecords):
 
 
 class Payment(ToolRig):
-    """Offers the tool `pay`, whose first attempt waits at a gate; knows who ran, and whether in vain."""
+    """The tool `pay`, whose first attempt waits at a gate, with its runs and their success."""
 
     def __init__(self, *, idempotent: bool = False) -> None:
         self.begun, self.gate = asyncio.Event(), asyncio.Event()
@@ -237,12 +240,12 @@ class Payment(ToolRig):
         self.environment = ActivityEnvironment()
 
     async def note_reply(self) -> None:
-        """Let the model have asked for the call."""
+        """Record the model's reply with the call."""
         asked = Lease(self.task_id, reply_call("run", self.call("pay").asked_at, 0), "model")
         await self.records.claim(asked, seconds=0)
 
     async def begin(self) -> "asyncio.Task[ToolReply]":
-        """Begin the first attempt in an environment that can be cancelled."""
+        """Start the first attempt in an environment that can be cancelled."""
         running = asyncio.create_task(self.environment.run(self.port.run_tool, self.call("pay")))
         await self.begun.wait()
         self.attempt = 1
@@ -254,7 +257,7 @@ class Payment(ToolRig):
 
 @each_kind
 async def test_a_call_whose_outcome_is_forgotten_has_run(redis: Redis, *, idempotent: bool) -> None:
-    """As one whose end was lost: a reset long after the end of a task repeats what may be repeated alone."""
+    """A call without its recorded outcome has run: a late reset repeats only idempotent tools."""
     runs: list[int] = []
 
     @tool(idempotent=idempotent)
@@ -275,7 +278,10 @@ async def test_a_call_whose_outcome_is_forgotten_has_run(redis: Redis, *, idempo
 
 @pytest.mark.parametrize("why", ["paused", "reset"])
 async def test_a_tool_that_must_not_run_twice_ends_although_an_operator_holds_its_activity(why: str) -> None:
-    """Stopped, it could only be told as unknown; one that is idempotent stops, and runs again later."""
+    """A tool that must not run twice ends despite an operator's pause or reset.
+
+    Stopped, its outcome would be unknown. An idempotent one stops, and runs again later.
+    """
     payment = Payment()
     running = await payment.begin()
     payment.cancel(**{why: True})
@@ -287,7 +293,7 @@ async def test_a_tool_that_must_not_run_twice_ends_although_an_operator_holds_it
 
 @pytest.mark.parametrize("paused", [False, True], ids=["canceled", "paused and canceled"])
 async def test_a_tool_that_must_not_run_twice_stops_when_its_task_is_cancelled(*, paused: bool) -> None:
-    """Nobody wants its result any more."""
+    """A tool that must not run twice stops when its task is cancelled, because its result is not needed."""
     payment = Payment()
     running = await payment.begin()
     payment.cancel(paused=paused, cancel_requested=True)
@@ -299,7 +305,7 @@ async def test_a_tool_that_must_not_run_twice_stops_when_its_task_is_cancelled(*
 @each_kind
 @pytest.mark.parametrize("why", ["not_found", "timed_out"])
 async def test_an_attempt_that_temporal_has_forgotten_goes_on(why: str, *, idempotent: bool) -> None:
-    """The attempt after it waits, and returns what it came to; the tool has run once."""
+    """The next attempt waits for one that Temporal timed out, and returns its result; the tool runs once."""
     payment = Payment(idempotent=idempotent)
     first = await payment.begin()
     payment.cancel(**{why: True})
@@ -313,7 +319,7 @@ async def test_an_attempt_that_temporal_has_forgotten_goes_on(why: str, *, idemp
 
 
 async def test_a_forgotten_attempt_stops_when_its_task_is_cancelled() -> None:
-    """The attempt that waits for it hears of that, and takes the call away."""
+    """The attempt that waits for a timed-out one ends it when its task is cancelled."""
     payment, waiting = Payment(), ActivityEnvironment()
     first = await payment.begin()
     second = asyncio.create_task(waiting.run(payment.port.run_tool, payment.call("pay")))
@@ -328,7 +334,10 @@ async def test_a_forgotten_attempt_stops_when_its_task_is_cancelled() -> None:
 
 
 async def test_an_attempt_goes_on_though_the_one_that_waits_for_it_ends() -> None:
-    """With its worker, say: only a cancellation of the task takes the call away."""
+    """The end of a waiting attempt, such as with its worker, does not stop the running one.
+
+    Only a cancelled task does.
+    """
     payment, waiting = Payment(), ActivityEnvironment()
     first = await payment.begin()
     announced = payment.call("pay").model_copy(update={"warning": "search failed"})
@@ -342,11 +351,11 @@ async def test_an_attempt_goes_on_though_the_one_that_waits_for_it_ends() -> Non
     reply = await first
     assert isinstance(reply, ToolMessage)
     assert (reply.content, payment.wanted) == ("paid", [True])
-    assert (await payment.events()).count(Warned(text="search failed")) == 1  # however often it has looked
+    assert (await payment.events()).count(Warned(text="search failed")) == 1  # once for all reads
 
 
 async def test_an_overtaken_attempt_keeps_and_records_nothing() -> None:
-    """It was frozen, and another has taken the call over meanwhile."""
+    """A suspended attempt whose call was taken over neither stores state nor records an outcome."""
     begun, goes_on = asyncio.Event(), asyncio.Event()
     problems = list[str]()
 
@@ -384,7 +393,7 @@ async def test_an_overtaken_attempt_keeps_and_records_nothing() -> None:
 
 
 async def test_an_overtaken_attempt_carries_nothing_of_what_its_tool_raised() -> None:
-    """Temporal keeps what led to a failure, and the text of a tool's own error may hold a secret."""
+    """An overtaken attempt's failure has no cause, because the text of a tool's error may hold a secret."""
 
     class Overtaken(TaskViews):
         def publishing(
@@ -415,7 +424,10 @@ async def test_an_overtaken_attempt_carries_nothing_of_what_its_tool_raised() ->
 async def test_an_attempt_whose_task_was_deleted_writes_nothing(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, does: str
 ) -> None:
-    """Its worker stood still meanwhile: Redis would take it all, and the task would be back."""
+    """A suspended attempt whose task was deleted writes nothing.
+
+    Redis would accept it, and restore the task.
+    """
     is_gone = False
 
     async def is_unwanted() -> bool:

@@ -1,4 +1,4 @@
-"""What can be a tool, and what its arguments and results may be: declared in Python, JSON for the model."""
+"""Tools: callables, with arguments and results that Python declares and the model reads as JSON."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ class Place:
 
 
 class Order(BaseModel):
-    """What somebody wants."""
+    """An order."""
 
     item: str
     count: Annotated[int, Field(ge=1)] = 1
@@ -82,7 +82,7 @@ async def test_values_arrive_as_declared_and_go_back_as_json(
     written: JsonValue,
     value: object,
 ) -> None:
-    """The function gets what the model writes, and what it returns the model could have written."""
+    """The function gets the declared types, and its result is JSON that the model could have written."""
     got: list[object] = []
 
     def echo(value: object) -> object:
@@ -100,14 +100,14 @@ async def test_values_arrive_as_declared_and_go_back_as_json(
 
 
 class Scan(BaseModel):
-    """A page as a picture."""
+    """A scanned page."""
 
     page: Path
     pixels: bytes
 
 
 async def test_bytes_within_a_pydantic_model_are_a_result() -> None:
-    """Pydantic writes them as text, and most are none: these are base64, as all other bytes."""
+    """Bytes within a pydantic model are base64, as all other bytes: most are not text."""
 
     def scan() -> list[Scan]:
         """Scan all pages."""
@@ -122,7 +122,7 @@ async def test_bytes_within_a_pydantic_model_are_a_result() -> None:
 
 
 class Parcel:
-    """What is no JSON."""
+    """An object without a JSON form."""
 
     def __init__(self, to: str) -> None:
         self.to = to
@@ -132,7 +132,10 @@ class Parcel:
 
 
 async def test_an_object_without_a_json_form_is_text_and_a_warning() -> None:
-    """The log says so once of a tool and type, with what to return, and without what the object holds."""
+    """An object without a JSON form is returned as text.
+
+    A warning is logged once for each tool and type, with a remedy and without the object's content.
+    """
 
     @tool
     def send(to: str) -> object:
@@ -163,7 +166,7 @@ async def test_an_object_without_a_json_form_is_text_and_a_warning() -> None:
 
 
 async def test_arguments_that_break_a_rule_do_not_arrive() -> None:
-    """The model reads which rule: of the annotation, of a model's field, of a list's item."""
+    """Arguments that break a rule of an annotation, a field or an item are refused with that rule."""
 
     @tool
     def order(orders: list[Order], limit: Annotated[int, Field(le=9)]) -> int:
@@ -178,7 +181,7 @@ async def test_arguments_that_break_a_rule_do_not_arrive() -> None:
     assert "limit: Input should be less than or equal to 9" in result.content
 
 
-# What can be a tool.
+# Callables that are tools.
 
 
 def plain(text: str, times: int = 1) -> str:
@@ -197,7 +200,7 @@ def wrapped(*args: Any, **kwargs: Any) -> Awaitable[str]:  # noqa: ANN401 -- as 
 
 
 class Shelf:
-    """Has tools."""
+    """A class with methods for tools."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -219,7 +222,7 @@ class Shelf:
 
 
 class TextRepeater:
-    """Repeats."""
+    """A callable object."""
 
     async def __call__(self, text: str) -> str:
         """Repeat."""
@@ -241,7 +244,7 @@ CALLABLES: list[tuple[Callable[..., Any], str, str]] = [
 
 @pytest.mark.parametrize(("given", "name", "expected"), CALLABLES, ids=count())
 async def test_what_can_be_called_can_be_a_tool(given: Callable[..., Any], name: str, expected: str) -> None:
-    """Functions, parts of them, methods of objects and objects, async or not, with or without `@tool`."""
+    """Functions, partials, methods and callable objects can be tools, async or not, with `@tool` or not."""
     (offered,) = tools(given).tools
     rig = ToolRig(offered)
 
@@ -250,12 +253,12 @@ async def test_what_can_be_called_can_be_a_tool(given: Callable[..., Any], name:
 
 
 def test_what_a_partial_has_given_is_not_the_models() -> None:
-    """The model neither sees nor sets it."""
+    """Arguments of a partial are not in the schema, and the model cannot set them."""
     assert set(tool(partial(plain, times=3)).arguments.model_fields) == {"text"}
 
 
 async def test_a_tool_is_called_as_its_function_is() -> None:
-    """With the types of its signature, sync and async, as a method too."""
+    """The function of a tool can be called directly, with its types, sync or async, also as a method."""
 
     @tool
     def double(number: int) -> int:
@@ -274,7 +277,7 @@ async def test_a_tool_is_called_as_its_function_is() -> None:
     assert Shelf(2).find.idempotent
 
 
-# What a docstring says.
+# Descriptions in docstrings.
 
 
 def described(a: int, b: str = "", c: Annotated[str, Field(description="Third, here.")] = "") -> str:
@@ -312,7 +315,7 @@ def in_fields(a: int, b: str) -> str:
 def test_what_a_docstring_says_of_arguments_goes_to_these(
     function: Callable[..., str], description: str
 ) -> None:
-    """Into the schema, and out of the description; a description in an annotation comes first."""
+    """Descriptions of arguments move from the docstring to the schema; an annotation's description wins."""
     made: Tool[..., str] = tool(function)
     properties: Any = made.parameters["properties"]
 

@@ -1,4 +1,4 @@
-"""How a tool call runs: validated, recorded, published; what its log and its trace tell of it."""
+"""Tool calls: validated, recorded, published, logged and traced."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ async def fail() -> str:
 
 @tool
 async def impatient() -> str:
-    """Give up on something at once."""
+    """Time out at once."""
     async with asyncio.timeout(0):
         await asyncio.Event().wait()
     return ""
@@ -58,7 +58,7 @@ async def impatient() -> str:
 
 @tool
 async def leaky() -> str:
-    """Be cancelled by something of its own."""
+    """Raise a cancellation of its own."""
     raise asyncio.CancelledError
 
 
@@ -69,7 +69,7 @@ def quitter() -> str:
 
 
 class SpeechlessError(Exception):
-    """Cannot say what is wrong."""
+    """An error without a text."""
 
     def __str__(self) -> str:
         raise ValueError
@@ -77,7 +77,7 @@ class SpeechlessError(Exception):
 
 @tool
 async def speechless() -> str:
-    """Raise what has no text."""
+    """Raise an error without a text."""
     raise SpeechlessError
 
 
@@ -101,7 +101,7 @@ FAILURES: list[tuple[Tool, str]] = [
 
 @pytest.mark.parametrize(("offered", "told"), FAILURES, ids=lambda each: getattr(each, "name", ""))
 async def test_what_a_tool_raises_is_its_own(offered: Tool, told: str) -> None:
-    """A timeout, a cancellation, an exit or a result that is no JSON: an error for the model, no more."""
+    """A timeout, cancellation, exit or result other than JSON of a tool is an error for the model alone."""
     rig = ToolRig(offered)
     result = await rig.run(rig.call(offered.name))
     assert result.outcome == "error"
@@ -119,7 +119,7 @@ async def test_what_a_tool_raises_is_its_own(offered: Tool, told: str) -> None:
     ],
 )
 async def test_bad_arguments_go_back_to_the_model(arguments: str, expected: str) -> None:
-    """The error names the field and what the tool expects; the tool does not run."""
+    """Invalid arguments go back to the model with the field and the expected value; the tool does not run."""
     rig = ToolRig(double)
     result = await rig.run(rig.call("double", arguments))
     assert result.outcome == "invalid"
@@ -128,7 +128,7 @@ async def test_bad_arguments_go_back_to_the_model(arguments: str, expected: str)
 
 
 async def test_arguments_whose_validator_fails_go_back_to_the_model() -> None:
-    """It should raise ValueError, and is the author's code: the call would come again for ever."""
+    """Arguments whose validator raises any error go back to the model: a retry would never succeed."""
 
     def look_up(given: str) -> str:
         return {"a": "b"}[given]
@@ -147,7 +147,7 @@ async def test_arguments_whose_validator_fails_go_back_to_the_model() -> None:
 
 
 async def test_an_unknown_tool_is_an_error_that_lists_the_known_ones() -> None:
-    """The model invented a name and can choose a real one. What it said with the call is told anyway."""
+    """An unknown tool is an error that lists the known ones; text with the call is published all the same."""
     rig = ToolRig(double, fail)
     status = StatusChanged(version=2, state=TaskState.WORKING, at=datetime.now(UTC))
     result = await rig.run(rig.call("triple").model_copy(update={"statuses": (status,)}))
@@ -157,17 +157,17 @@ async def test_an_unknown_tool_is_an_error_that_lists_the_known_ones() -> None:
 
 
 EARLIER = [ToolMessage(call_id="earlier", name="double", content="")] * 3
-"""What stands in the transcript before the results of the calls of these tests."""
+"""The messages before the results of the calls of these tests."""
 
 
 async def cached(rig: ToolRig) -> object:
-    """Return what the next model call reads in the place of the result."""
+    """Return the cached result that the next model call reads."""
     opened = await rig.transcripts.open(rig.task_id, "run", 4)
     return opened.messages and opened.messages[3]
 
 
 async def test_a_result_is_cached_and_published() -> None:
-    """Values as the signature wants them; a late attempt, of a worker that was frozen, replaces nothing."""
+    """A result is cached and published; a late attempt of a suspended worker replaces nothing."""
     rig = ToolRig(double)
     await rig.transcripts.put(rig.task_id, "run", 0, EARLIER)
     call = rig.call("double", '{"number": "21"}').model_copy(update={"warning": "triple failed"})
@@ -184,7 +184,7 @@ async def test_a_result_is_cached_and_published() -> None:
 
 @pytest.mark.parametrize("has_fallback", [True, False])
 async def test_a_failure_is_cached_unless_another_tool_stands_in(*, has_fallback: bool) -> None:
-    """The result of that tool takes the place in the transcript."""
+    """A failure is cached unless a fallback tool takes its place in the transcript."""
     rig = ToolRig(double, fail)
     await rig.transcripts.put(rig.task_id, "run", 0, EARLIER)
     failed = await rig.run(rig.call("fail").model_copy(update={"has_fallback": has_fallback}))
@@ -194,7 +194,10 @@ async def test_a_failure_is_cached_unless_another_tool_stands_in(*, has_fallback
 
 
 async def test_a_result_of_the_workflow_is_cached_and_told() -> None:
-    """A sub-agent's answer is a result like any other; storing it again changes nothing in the cache."""
+    """A result of the workflow, such as a sub-agent's, is cached and published.
+
+    A repeated one changes nothing.
+    """
     rig = ToolRig(double)
     await rig.transcripts.put(rig.task_id, "run", 0, EARLIER)
     result = ToolMessage(call_id="call", name="writer", content="a poem")
@@ -207,7 +210,7 @@ async def test_a_result_of_the_workflow_is_cached_and_told() -> None:
 
 
 async def test_tools_that_hang_leave_room_for_others() -> None:
-    """Sync tools have threads of their own, many more than the loop's default executor."""
+    """Sync tools have many threads of their own: hanging ones leave room for others."""
     gate = threading.Event()
 
     @tool
@@ -229,9 +232,9 @@ async def test_tools_that_hang_leave_room_for_others() -> None:
 async def test_an_outcome_that_cannot_be_recorded_is_not_lost(
     monkeypatch: pytest.MonkeyPatch, away: tuple[str, ...]
 ) -> None:
-    """We know how the call ended; that is what history gets, not a retry that only knows its beginning.
+    """An outcome that cannot be recorded is returned, not retried.
 
-    So it is where an attempt that was frozen cannot even ask whether the call is still its own.
+    The same holds for a suspended attempt that cannot check its lease.
     """
     if "renew" in away:
         monkeypatch.setattr("everloop.activities.tools.records.TOOL_LEASE", 0)
@@ -247,7 +250,10 @@ async def who(context: ToolContext) -> str:
 
 
 async def test_a_tool_knows_the_caller_and_reports_progress() -> None:
-    """Of an anonymous one nothing but the owner; the model does not see the context among the parameters."""
+    """A tool gets the caller, or the owner if anonymous, and reports progress.
+
+    Its context is not a parameter for the model.
+    """
     rig = ToolRig(who)
     identity = Identity(scheme="bearer", subject="ann", claims={"tenant": "blue"})
     call = rig.call("who").model_copy(update={"identity": identity})
@@ -294,7 +300,7 @@ async def leave(amount: str) -> str:
 
 
 def line_of(function: Callable[..., object], text: str) -> int:
-    """Return the number of the first line of a function that has a text."""
+    """Return the number of a function's first line with a text."""
     lines = Path(__file__).read_text().splitlines()
     begin = function.__code__.co_firstlineno
     return next(n for n, line in enumerate(lines[begin - 1 :], begin) if text in line)
@@ -314,7 +320,7 @@ def line_of(function: Callable[..., object], text: str) -> int:
 async def test_the_line_of_the_author_is_told(
     name: str, amount: str, kind: str, where: Callable[..., object], text: str
 ) -> None:
-    """In the log with the stack, without a word of what was said; to clients without its folder."""
+    """A failure has the author's line: logs have the stack without messages, clients no folder."""
     rig = ToolRig(pay, pay_in_a_thread, hang, leave)
     call = rig.call(name, json.dumps({"amount": amount}))
 
@@ -328,7 +334,7 @@ async def test_the_line_of_the_author_is_told(
     (failed,) = [entry for entry in logs if entry["event"] == "tool failed"]
     assert (failed["tool"], failed["raised_at"], failed["error_type"]) == (name, raised_at, kind)
     assert failed["log_level"] == "warning"
-    if name != "hang":  # where it was is in what led to the error
+    if name != "hang":  # only an error has the line in its traceback
         assert any(
             frame.endswith(f"{HERE}:{line_of(where, text)} {where.__name__}")
             for frame in failed["stack"].splitlines()
@@ -358,7 +364,7 @@ def act(how: str) -> str:
 async def test_each_attempt_is_a_span(
     spans: InMemorySpanExporter, how: str, outcomes: list[str | None], errors: list[str | None]
 ) -> None:
-    """With what it came to, and without arguments and results."""
+    """Each attempt is a span with its outcome, without arguments and results."""
     rig = ToolRig(act)
 
     await rig.attempts(rig.call("act", f'{{"how": {how!r}}}'.replace("'", '"')))
@@ -392,7 +398,7 @@ async def test_each_attempt_is_a_span(
     ],
 )
 async def test_each_attempt_counts(name: str, arguments: str, outcomes: list[str], runs: int) -> None:
-    """With what it came to; its function is timed where it runs; a name that is no tool's is no label."""
+    """Each attempt is counted with its outcome; its function is timed alone. Unknown names are not labels."""
     rig, recorded = ToolRig(act), Recorded()
     await rig.attempts(rig.call(name, arguments))
     shown = name if name == "act" else "unknown"
@@ -402,7 +408,7 @@ async def test_each_attempt_counts(name: str, arguments: str, outcomes: list[str
 
 
 async def test_a_cancelled_call_counts() -> None:
-    """As such, and the time that it ran."""
+    """A cancelled call is counted as such, with its duration."""
     begun = asyncio.Event()
 
     @tool
@@ -427,7 +433,7 @@ async def open_vault(context: ToolContext) -> str:
 
 
 async def test_arguments_and_result_are_on_the_span_where_that_is_wanted(spans: InMemorySpanExporter) -> None:
-    """A secret that somebody supplied is blacked out there as everywhere."""
+    """Captured arguments and results are on the span, with supplied secrets redacted."""
     rig = ToolRig(act, open_vault, captures_content=True)
     await rig.supply("token", "hunter2-hunter2")
     await rig.run(rig.call("act", '{"how": "do"}'))

@@ -1,4 +1,4 @@
-"""Calls that cost less: quick ones, those that need not run, and those that run as one."""
+"""Cheaper calls: quick ones, cached ones, and batches."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ from tests.support.rigs.tool_rig import ToolRig
 
 
 class Lookup(ToolRig):
-    """Offers the quick tool `look`, which fails, hangs, blocks or says much in its first run."""
+    """The quick tool `look`, which fails, hangs, blocks or returns much in its first run."""
 
     def __init__(self, first: str = "", *, retries: Retries | None = None) -> None:
         self.runs: list[int] = []
@@ -55,20 +55,20 @@ class Lookup(ToolRig):
         super().__init__(look)
 
     async def fail_quickly(self) -> ApplicationError:
-        """Let the quick call fail; return how."""
+        """Make a quick call that fails, and return its failure."""
         with pytest.raises(ApplicationError) as failed:
             await self.quick_call(self.call("look"))
         return failed.value
 
     async def go_on(self, tried: str | None) -> ToolMessage:
-        """Make the call as the workflow then does."""
+        """Make the call as the workflow does after a quick one."""
         result = await self.attempt_call(self.call("look").model_copy(update={"tried": tried}))
         assert isinstance(result, ToolMessage)
         return result
 
 
 async def test_a_quick_call_does_all_that_others_do() -> None:
-    """Its result is recorded, cached and published; one that has ended is not made again."""
+    """A quick call is recorded, cached and published as others are; one that has ended is not repeated."""
     rig = Lookup()
     result = await rig.quick_call(rig.call("look"))
     assert result == await rig.quick_call(rig.call("look"))
@@ -79,7 +79,7 @@ async def test_a_quick_call_does_all_that_others_do() -> None:
 
 
 async def test_a_quick_call_whose_worker_was_lost() -> None:
-    """It is made as any other, so that Temporal counts its attempts: it may be what ends the worker."""
+    """A quick call whose worker died becomes a normal one, so that Temporal counts its attempts."""
     rig = Lookup()
     await rig.lose(rig.call("look"))
     rig.attempt = 1
@@ -90,7 +90,7 @@ async def test_a_quick_call_whose_worker_was_lost() -> None:
 
 
 async def test_a_quick_call_that_blocks_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told of, although Temporal has given it up. Would it begin anew, it might time out for ever."""
+    """A quick call that blocks the worker is logged, and not started again as quick after its timeout."""
     monkeypatch.setattr(function, "QUICK_TIME", 0.2)
     rig = Lookup("blocks")
     quick = asyncio.create_task(rig.quick_call(rig.call("look")))
@@ -105,7 +105,7 @@ async def test_a_quick_call_that_blocks_the_worker(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_quick_call_that_is_tried_again() -> None:
-    """Its failure counts, and whoever tries it again is not overtaken by a clock that is ahead."""
+    """A failed quick call counts as an attempt, and its retry is not overtaken by a clock that is ahead."""
     rig = Lookup("fails", retries=Retries(attempts=2, delay=timedelta(seconds=7)))
     failed = await rig.fail_quickly()
     assert failed.type == failures.TOOL_FAILED
@@ -117,7 +117,7 @@ async def test_a_quick_call_that_is_tried_again() -> None:
 
 
 async def test_a_quick_call_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is ended, told of, and made as any other."""
+    """A quick call that hangs is cancelled, logged, and made as a normal one."""
     recorded = Recorded()
     monkeypatch.setattr(function, "QUICK_TIME", 0.2)
     rig = Lookup("hangs")
@@ -138,7 +138,7 @@ async def test_a_quick_call_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_quick_call_that_is_slow_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And its result stands."""
+    """The result of a slow quick call stands, and the slowness is logged."""
     monkeypatch.setattr(function, "SLOW", 0)
     rig = Lookup()
     reply = await rig.quick_call(rig.call("look"))
@@ -148,7 +148,7 @@ async def test_a_quick_call_that_is_slow_is_told_of(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_quick_result_that_is_large_is_not_worked_out_again() -> None:
-    """It goes to the workflow by an activity of its own, which finds it recorded."""
+    """A large quick result is recorded, and reaches the workflow by a normal activity."""
     rig = Lookup("says much")
     failed = await rig.fail_quickly()
     assert failed.type == failures.NOT_QUICK
@@ -170,7 +170,7 @@ class City(BaseModel):
 
 
 class Weather(ToolRig):
-    """Offers `weather`, which runs for several cities at once; `result` is what it makes of their names."""
+    """The tool `weather`, which runs for several cities at once; `result` makes its result of their names."""
 
     def __init__(self, result: Callable[[list[str]], object], *plugins: Plugin) -> None:
         self.runs: list[list[str]] = []
@@ -184,7 +184,7 @@ class Weather(ToolRig):
         super().__init__(weather, plugins=plugins)
 
     async def ask_for(self, *arguments: str, elsewhere: int = 0) -> list[str]:
-        """Make calls at the same time, and others elsewhere; return what the model reads of each."""
+        """Make concurrent calls, and others elsewhere; return the result of each for the model."""
         together = {"together": len(arguments) + elsewhere}
         calls = [
             self.call("weather", each, call_id=f"c{number}").model_copy(update=together)
@@ -222,7 +222,7 @@ BATCHES: dict[str, tuple[Callable[[list[str]], object], list[str]]] = {
 
 @pytest.mark.parametrize("case", BATCHES)
 async def test_calls_of_a_batch_run_as_one(case: str) -> None:
-    """Each has its own arguments and its own result."""
+    """Calls of a batch run as one, each with its own arguments and result."""
     result, told = BATCHES[case]
     rig = Weather(result)
     assert await rig.ask_for('{"name": "Bonn"}', '{"name": "Rome"}') == told
@@ -230,7 +230,7 @@ async def test_calls_of_a_batch_run_as_one(case: str) -> None:
 
 
 async def test_a_batch_waits_for_no_call_that_does_not_run() -> None:
-    """Its arguments do not fit, say, or another process has it, for which it waits a moment."""
+    """A batch does not wait for a call that does not run here, such as one with invalid arguments."""
     rig = Weather(lambda names: names)
     calls = '{"name": "Bonn"}', '{"nam": "Oslo"}', '{"name": "Rome"}'
     bonn, wrong, rome = await rig.ask_for(*calls, elsewhere=2)
@@ -240,7 +240,7 @@ async def test_a_batch_waits_for_no_call_that_does_not_run() -> None:
 
 
 async def test_a_batch_waits_for_a_call_that_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long plugins look at it."""
+    """A batch waits for a call whose plugins still judge it."""
     monkeypatch.setattr(function, "BATCH_WINDOW", 0)
     looked = asyncio.Event()
 
@@ -259,7 +259,7 @@ async def test_a_batch_waits_for_a_call_that_is_on_its_way(monkeypatch: pytest.M
 
 
 async def test_a_call_that_is_cancelled_leaves_its_batch() -> None:
-    """The function goes on for the others, and is cancelled when nobody is left."""
+    """A cancelled call leaves its batch; the function is cancelled with the last one."""
     begun, cancelled = asyncio.Event(), asyncio.Event()
 
     @tool(batch=True)
@@ -295,14 +295,14 @@ async def _takes_names(cities: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("function", [_takes_two, _takes_names])
 def test_what_runs_for_several_calls_takes_a_list(function: Callable[..., object]) -> None:
-    """Of a model, so that a call has names and types."""
+    """The function of a batch takes a list of one model, which gives a call names and types."""
     with pytest.raises(ToolDefinitionError, match=r"takes one parameter, a list of a pydantic model"):
         tool(batch=True)(function)
 
 
 @pytest.mark.parametrize(("settings", "problem"), WRONG)
 def test_what_a_tool_cannot_be(settings: dict[str, bool], problem: str) -> None:
-    """It is said where the tool is written."""
+    """Invalid combinations of settings are refused where the tool is defined."""
     with pytest.raises(ToolDefinitionError, match=problem):
 
         @tool(**settings)  # pyright: ignore[reportArgumentType] -- wrong on purpose
@@ -312,7 +312,7 @@ def test_what_a_tool_cannot_be(settings: dict[str, bool], problem: str) -> None:
 
 
 class Rates(ToolRig):
-    """Offers `rate`, whose results are cached."""
+    """The tool `rate`, whose results are cached."""
 
     def __init__(self, cached: ToolResults, cache_for: Literal["context", "owner", "everybody"]) -> None:
         self.runs: list[str] = []
@@ -340,7 +340,7 @@ class Rates(ToolRig):
         self._count = 0
 
     async def rate(self, arguments: str, *, subject: str = "", **task: str) -> ToolMessage:
-        """Call `rate`, for this caller and a task that differs so from that of the rig."""
+        """Call `rate` for this caller and a task that differs in these fields from the rig's."""
         self._count += 1
         call = self.call("rate", arguments, call_id=f"call-{self._count}")
         asked = {"task": call.task.model_copy(update=task), "identity": Identity(subject=subject)}
@@ -372,9 +372,9 @@ async def test_a_result_is_told_again(
     *,
     is_cached: bool,
 ) -> None:
-    """To the same arguments and callers, and it is said that the tool has not run."""
+    """A cached result is returned for the same arguments and callers, and marked as cached."""
     rig = Rates(ToolResults(redis), cache_for)
-    owner = {"owner": rig.task_id}  # that no other test has
+    owner = {"owner": rig.task_id}  # an owner of this test alone
     first = await rig.rate(USD, **owner)
     again = await rig.rate(arguments, **(owner | task))
     assert (first.content, first.cached) == ("2: 1", False)
@@ -387,7 +387,7 @@ async def test_a_result_is_told_again(
 
 @pytest.mark.parametrize("currency", ["secret", "kept", "read", "wrong", "long"])
 async def test_a_result_that_is_not_told_again(redis: Redis, currency: str) -> None:
-    """The tool has read a secret, written artifacts or read of them, failed, or said too much."""
+    """A result is not cached after a secret, an artifact written or read, a failure, or beyond a size."""
     rig = Rates(ToolResults(redis), "context")
     await rig.supply("token", "a secret word")
     results = [await rig.rate(f'{{"currency": "{currency}"}}', owner=rig.task_id) for _ in range(2)]
@@ -397,7 +397,7 @@ async def test_a_result_that_is_not_told_again(redis: Redis, currency: str) -> N
 
 @pytest.mark.parametrize("text", ["\ud800", "sealed: a letter"])
 async def test_whatever_a_tool_says_is_told_again(redis: Redis, text: str) -> None:
-    """Also what is no character, and what begins like content that is encrypted."""
+    """Any text is cached, also with unpaired surrogates or with the prefix of encrypted content."""
     results = ToolResults(redis)
     await results.put("digest", text, timedelta(minutes=1))
     assert await results.get("digest") == text
@@ -407,7 +407,7 @@ async def test_whatever_a_tool_says_is_told_again(redis: Redis, text: str) -> No
 async def test_a_result_is_as_old_as_its_call(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, frozen: float, *, is_cached: bool
 ) -> None:
-    """What a worker finds that was frozen for as long as results are told again is nothing new."""
+    """The age of a result counts from its call, so that a suspended worker caches no stale one."""
     rig = Rates(ToolResults(redis), "context")
     monkeypatch.setattr("everloop.activities.tools.results.monotonic", lambda: frozen * len(rig.runs))
     again = [await rig.rate(USD, owner=rig.task_id) for _ in range(2)][1]
@@ -415,6 +415,6 @@ async def test_a_result_is_as_old_as_its_call(
 
 
 async def test_without_its_cache_a_tool_runs(redis: Redis) -> None:
-    """A store that is away costs a run, and nothing else."""
+    """Without the cache's store, a tool runs."""
     rig = Rates(failing(ToolResults(redis), "get", "put"), "context")
     assert [(await rig.rate(USD)).content for _ in range(2)] == ["2: 1", "2: 2"]

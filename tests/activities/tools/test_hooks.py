@@ -1,4 +1,4 @@
-"""How plugins are asked: in their order, each what the one before has made of it, and what a crash means."""
+"""Hooks of plugins: their order, the passing of changed values, vetoes and failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -42,7 +42,7 @@ OUTCOME = TaskOutcome(TaskState.FAILED, 1, Usage(), reason="broken")
 
 
 class Adding(Plugin):
-    """Appends its name to all that it is asked about."""
+    """A plugin that appends its name to each value."""
 
     async def before_request(self, context: HookContext, message: UserMessage) -> UserMessage:
         parts = (*message.parts, TextPart(text=self.name))
@@ -62,7 +62,7 @@ class Adding(Plugin):
 
 
 class Saying(Plugin):
-    """Says the same thing to all that it is asked about, and counts how often it was."""
+    """A plugin that returns the same verdict for each value, and counts the questions."""
 
     said: object = None
     asked: int = 0
@@ -103,7 +103,7 @@ each_hook = pytest.mark.parametrize("hook", ASKED)
 
 @each_hook
 async def test_plugins_are_asked_by_priority_and_get_what_the_last_one_made(hook: str) -> None:
-    """The lowest priority first; equal ones in the order of the agent."""
+    """Plugins are called by priority, lowest first, then by order, each with the last one's value."""
     asked = _hooks(Adding(name="<3>", priority=1), Adding(name="<1>", priority=-1), Adding(name="<2>"))
     said = str(await ASKED[hook](asked))
     assert "<1><2><3>" in said or [said.count(f"text='<{n}>'") for n in (1, 2, 3)] == [1, 1, 1]
@@ -111,10 +111,10 @@ async def test_plugins_are_asked_by_priority_and_get_what_the_last_one_made(hook
 
 
 async def test_what_a_plugin_makes_more_special_binds_no_plugin_behind_it() -> None:
-    """A reply of a class of its own is a reply; the next one may answer with a plain one."""
+    """A plugin may replace the subclass of an earlier plugin's reply by a plain reply."""
 
     class Marked(AssistantMessage):
-        """A reply that somebody has looked at."""
+        """A reply with a mark."""
 
     said = await _hooks(_saying(Marked(text="a"), "1"), _saying(REPLY, "2")).after_model_call(REPLY)
     assert said == REPLY
@@ -130,7 +130,7 @@ async def test_what_a_plugin_makes_more_special_binds_no_plugin_behind_it() -> N
     ],
 )
 async def test_a_veto_ends_the_asking(hook: str, reason: Any, expected: str) -> None:  # noqa: ANN401 -- as above
-    """Nobody behind it is asked; a veto without a reason gets one, for no reason would mean no veto."""
+    """A veto ends the round of plugins; one without a reason gets one, because none would mean no veto."""
     behind = _saying(None, "behind", priority=2)
     said = await ASKED[hook](_hooks(_saying(Veto(reason), "no", priority=1), behind, Adding(name="A")))
     assert getattr(said, "veto", said) == Veto(expected)
@@ -151,7 +151,7 @@ async def test_a_veto_ends_the_asking(hook: str, reason: Any, expected: str) -> 
     ids=["error", "exit", "unsendable", "cancelled", "timeout", "int"],
 )
 async def test_a_hook_that_fails_is_told_by_name(hook: str, said: object, problem: str) -> None:
-    """The failure names plugin, hook and problem; it is not retryable."""
+    """A failing hook is a final failure with plugin, hook and problem."""
     with pytest.raises(PluginFailedError) as failed:
         await ASKED[hook](_hooks(_saying(said, "bad")))
     assert failed.value.message.startswith(f"plugin 'bad' failed in {hook}: {problem}")
@@ -160,7 +160,7 @@ async def test_a_hook_that_fails_is_told_by_name(hook: str, said: object, proble
 
 
 async def test_a_hook_that_never_returns_fails_in_time() -> None:
-    """It keeps no activity for ever."""
+    """A hook that hangs fails in time, so that its activity ends."""
 
     class Endless(Plugin):
         async def before_tool(self, context: HookContext, call: ToolCall) -> None:
@@ -171,7 +171,7 @@ async def test_a_hook_that_never_returns_fails_in_time() -> None:
 
 
 async def test_whoever_asks_can_be_cancelled() -> None:
-    """The end of an activity is no failure of a plugin."""
+    """A cancelled activity is not a failure of the plugin whose hook is running."""
     reached = asyncio.Event()
 
     class Waiting(Plugin):
@@ -217,20 +217,20 @@ FORBIDDEN: Sequence[tuple[str, object, str]] = [
 
 @pytest.mark.parametrize(("hook", "said", "problem"), FORBIDDEN)
 async def test_what_a_hook_may_not_change(hook: str, said: object, problem: str) -> None:
-    """What the task knows a message, a call or a result by stays; tools are only taken away."""
+    """A hook must not change the identity of a message, call or result, nor add tools."""
     with pytest.raises(PluginFailedError, match=problem):
         await ASKED[hook](_hooks(_saying(said)))
 
 
 async def test_an_approval_keeps_nobody_from_a_veto() -> None:
-    """Plugins behind one that wants an approval are asked, too."""
+    """Plugins after one that requests an approval are called, and may veto."""
     no = _saying(Veto("no"), "no", priority=1)
     said = await _hooks(_saying(NeedsApproval("why")), no).before_tool(CALL)
     assert said == Veto("no")
 
 
 async def test_reasons_for_an_approval_are_put_together() -> None:
-    """Each once; the call is as the others changed it."""
+    """Reasons for an approval are joined, each once, with the call as changed by all plugins."""
     wants = [_saying(NeedsApproval(reason), reason or "-") for reason in ("costs", "", "is final", "costs")]
     said = await _hooks(*wants, Adding(name="A")).before_tool(CALL)
     changed = CALL.model_copy(update={"arguments": "A"})
@@ -239,7 +239,7 @@ async def test_reasons_for_an_approval_are_put_together() -> None:
 
 @pytest.mark.parametrize("hook", ["on_error", "after_completion"])
 async def test_all_hear_of_an_end_whoever_fails(hook: str) -> None:
-    """What one raises is logged by its kind: the text might tell what no log should."""
+    """All plugins are notified of an end; an error of one is logged by its type, without its text."""
     last = _saying(None, "last")
     hooks = _hooks(_saying(ValueError("s3cret"), "bad"), last)
     with capture_logs() as logs:

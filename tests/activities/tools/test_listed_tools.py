@@ -1,4 +1,4 @@
-"""Calls of tools that a plugin has listed for the task: they are looked for when they run."""
+"""Calls of tools that a plugin lists for the task: they are resolved when they run."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def where() -> str:
 
 
 class Listing(Plugin):
-    """Lists what a test gives it; counts the calls of its tools."""
+    """A plugin that lists the tools of a test and counts their calls."""
 
     offered: Sequence[Tool] = ()
     problem: Exception | None = None
@@ -58,7 +58,7 @@ def _call(rig: ToolRig, listed: Tool, arguments: str = ADA) -> RunToolInput:
 
 
 async def test_a_listed_tool_runs_once(listing: Listing) -> None:
-    """As a tool of the agent's own does: validated, claimed, recorded."""
+    """A listed tool runs once, validated, claimed and recorded like the agent's own."""
     rig = ToolRig(plugins=[listing])
     call = _call(rig, listing.offered[0])
     results = [await rig.run(call) for _ in range(2)]
@@ -70,7 +70,7 @@ async def test_a_listed_tool_runs_once(listing: Listing) -> None:
 
 
 async def test_a_tool_that_has_changed_runs_with_a_warning(listing: Listing) -> None:
-    """It runs as it is now: what it was is no longer there to be run."""
+    """A tool that has changed since its listing runs in its present form, with a warning."""
     rig = ToolRig(plugins=[listing])
     before = listing.offered[0]
     listing.offered = [listing.send("Send it twice.")]
@@ -98,7 +98,7 @@ FAILED = "send was not run: plugin 'server' failed in get_tool: ConnectionError:
 async def test_a_tool_that_cannot_be_found_is_told(
     listing: Listing, plugins: str, problem: Exception | None, outcome: str, content: str
 ) -> None:
-    """The model reads why; what an earlier attempt came to stands."""
+    """The model reads why a listed tool is missing; the outcome of an earlier attempt stands."""
     tool, listing.offered, listing.problem = listing.offered[0], [], problem
     rig = ToolRig(plugins=[listing] if plugins else [])
     call = _call(rig, tool)
@@ -111,7 +111,7 @@ async def test_a_tool_that_cannot_be_found_is_told(
 
 
 async def test_another_tool_under_the_name_of_a_listed_one_is_not_run(listing: Listing) -> None:
-    """It would run unseen: neither people nor guards have been asked about it."""
+    """A tool that is not listed does not run under the name of a listed one: no guard has judged it."""
 
     class Wrong(Listing):
         async def get_tool(self, name: str, context: HookContext) -> Tool:
@@ -127,7 +127,7 @@ async def test_another_tool_under_the_name_of_a_listed_one_is_not_run(listing: L
 async def test_an_invented_tool_is_told_all_there_are(
     listing: Listing, problem: Exception | None, known: str
 ) -> None:
-    """Those of servers too, as far as they answer."""
+    """The error of an unknown tool lists all known ones, with those of servers that answer."""
     listing.problem = problem
     rig = ToolRig(where, plugins=[listing])
     result = await rig.run(rig.call("triple"))

@@ -1,4 +1,4 @@
-"""Short calls, which hold no lease: the first attempt at one that goes on after the second writes nothing."""
+"""Short calls without a lease: a first attempt that resumes after the second writes nothing."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -38,7 +38,7 @@ from tests.support.stores import new_artifacts
 
 
 class Broken(Plugin):
-    """Lists nothing, and warns of it."""
+    """A plugin that lists no tools, and warns of it."""
 
     async def list_tools(self, context: HookContext) -> tuple[()]:
         return ()
@@ -90,7 +90,7 @@ async def _kept(redis: Redis, task: TaskRef) -> dict[str, object]:
     "name", ["load agent", "prepare task", "store result", "store transcript", "load context"]
 )
 async def test_a_first_attempt_writes_nothing_after_the_second(redis: Redis, name: str) -> None:
-    """It was frozen; what the second one has written stays, and nothing is told again."""
+    """A first attempt that was suspended neither replaces the second one's writes nor publishes again."""
     task = TaskRef(task_id=new_id(), run_id="run", context_id=new_id(), owner="o", agent_id="agent")
     await TaskViews(redis).create(submitted(task.task_id))
     await _attempt(redis, name, task, 2)

@@ -1,4 +1,4 @@
-"""Plugins around a tool call: what runs, what is stopped, and what the model reads of it."""
+"""Plugins around a tool call: changed arguments, vetoes, and results for the model."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,9 @@ def _no_sundays(_: object) -> Veto:
 
 
 async def test_arguments_of_a_plugin_that_do_not_fit_run_nothing() -> None:
-    """The model reads whose fault it is."""
+    """If a plugin's arguments are invalid, the tool does not run, and the error says that a plugin changed
+    them.
+    """
     rig = Post(before(lambda call: call.model_copy(update={"arguments": "{}"})))
     result = await rig.run(rig.send())
     assert result.outcome == "error"
@@ -39,7 +41,7 @@ async def test_arguments_of_a_plugin_that_do_not_fit_run_nothing() -> None:
 async def test_a_plugin_stops_a_call(
     decide: Callable[[object], Veto | None], outcome: str, content: str
 ) -> None:
-    """Nothing runs, and nothing is recorded; subscribers see the call start and end."""
+    """A stopped call neither runs nor has a record; subscribers see its start and end."""
     rig = Post(before(decide))
     call = rig.send()
     result = await rig.run(call)
@@ -49,14 +51,14 @@ async def test_a_plugin_stops_a_call(
 
 
 async def test_a_veto_of_the_task_stops_a_call_before_plugins_are_asked() -> None:
-    """The model reads it as it came; nothing runs."""
+    """A veto of the task stops a call before its plugins; the model reads it unchanged."""
     rig = Post(before(fails), needs_approval=True)
     result = await rig.run(rig.send(veto="not below the lead"))
     assert (result.outcome, result.content, rig.sent) == ("rejected", "not below the lead", [])
 
 
 async def test_a_veto_takes_no_outcome_back() -> None:
-    """An attempt before this one has made the call: the model reads what it came to."""
+    """A veto does not replace the outcome of an earlier attempt."""
     decisions = [None, Veto("too late")]
     rig = Post(before(lambda _: decisions.pop(0)))
     results = [await rig.run(rig.send()) for _ in range(2)]
@@ -65,7 +67,7 @@ async def test_a_veto_takes_no_outcome_back() -> None:
 
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_veto_does_not_hide_what_may_have_happened(*, idempotent: bool) -> None:
-    """An attempt before this one was lost while it ran: nobody knows what it has done."""
+    """After a lost attempt, a veto does not hide that the call may have had an effect."""
     rig = Post(before(lambda _: Veto("too late")), idempotent=idempotent)
     call = rig.send()
     await rig.lose(call)
@@ -74,7 +76,7 @@ async def test_a_veto_does_not_hide_what_may_have_happened(*, idempotent: bool) 
 
 
 async def test_a_call_is_recorded_as_the_model_wrote_it() -> None:
-    """A plugin that changes it differently after a crash does not make it another call."""
+    """A call is recorded with the model's arguments, so that a plugin's new change makes no other call."""
     rig = Post(to("Bob", "Cy"))
     results = [await rig.run(rig.send()) for _ in range(2)]
     assert rig.sent == ["Bob"]
@@ -82,7 +84,7 @@ async def test_a_call_is_recorded_as_the_model_wrote_it() -> None:
 
 
 async def test_the_result_is_what_plugins_make_of_it() -> None:
-    """So it is recorded, cached, and told; another attempt does not ask them again."""
+    """The result of the plugins is recorded, cached and published; a retry does not call them again."""
     asked: list[str] = []
 
     def shout(result: ToolMessage) -> ToolMessage:
@@ -99,7 +101,7 @@ async def test_the_result_is_what_plugins_make_of_it() -> None:
 
 
 async def test_a_result_that_is_vetoed_is_not_read() -> None:
-    """The model reads the reason; what the tool has written stays known."""
+    """For a vetoed result the model reads the reason; the artifacts of the tool stay recorded."""
 
     @tool
     async def write(context: ToolContext) -> str:
@@ -114,7 +116,10 @@ async def test_a_result_that_is_vetoed_is_not_read() -> None:
 
 
 async def test_a_result_that_no_plugin_could_look_at_is_withheld() -> None:
-    """The model learns that the tool ran; the tool does not run again."""
+    """A result whose plugin fails is withheld.
+
+    The model reads that the tool ran, and it does not run again.
+    """
     rig = Post(after(fails))
     results = [await rig.run(rig.send()) for _ in range(2)]
     expected = "the tool ran, but plugin 'after' failed in after_tool: KeyError: 'rules'; what it came to is"
@@ -125,7 +130,10 @@ async def test_a_result_that_no_plugin_could_look_at_is_withheld() -> None:
 
 
 async def test_a_withheld_result_brings_no_tool_that_stands_in() -> None:
-    """It would do again what was done: only a tool that failed itself is replaced."""
+    """A withheld result starts no fallback, which would repeat the effect.
+
+    Only a failure of the tool does.
+    """
     sent: list[str] = []
     stand_in = send_tool([])
     failing = replace(send_tool(sent), name="first", fallback="send")
@@ -135,7 +143,7 @@ async def test_a_withheld_result_brings_no_tool_that_stands_in() -> None:
 
 
 async def test_plugins_look_at_errors_and_hear_of_them() -> None:
-    """Once no attempt follows; then they are told, and the model reads what they made of it."""
+    """Plugins change errors and are notified of them once no attempt follows."""
 
     @tool(retries=Retries(2))
     async def fail() -> str:

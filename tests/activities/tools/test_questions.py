@@ -1,4 +1,4 @@
-"""Calls that wait for people: questions of tools, and calls whose end was lost."""
+"""Calls that wait for people: questions of tools, and lost calls."""
 
 from datetime import timedelta
 from functools import partial
@@ -33,7 +33,7 @@ def _asking(runs: list[str], *, needs_approval: bool = False) -> Tool:
 
 
 async def test_a_tool_asks_and_gets_the_answers() -> None:
-    """Question after question, with ids of their own and one idempotency key, and no completion before."""
+    """A tool asks several questions with their own ids and one idempotency key, and completes once."""
     runs: list[str] = []
     rig = ToolRig(_asking(runs))
 
@@ -56,7 +56,7 @@ async def test_a_tool_asks_and_gets_the_answers() -> None:
 
 
 async def test_a_question_is_asked_once() -> None:
-    """Another attempt returns it without running the tool again."""
+    """A retry returns the question without running the tool again."""
     runs: list[str] = []
     rig = ToolRig(_asking(runs))
     questions = [await rig.ask(rig.call("book")) for _ in range(2)]
@@ -65,7 +65,7 @@ async def test_a_question_is_asked_once() -> None:
 
 
 async def test_an_approval_is_no_answer_to_the_tool() -> None:
-    """What the tool has not asked itself does not stand in its context."""
+    """The answer to an approval is not in the tool's context, which has only answers to its own questions."""
     rig = ToolRig(_asking([], needs_approval=True))
     approval = await rig.ask(rig.call("book"))
     question = await rig.ask(rig.call("book", "{}", yes(approval)))
@@ -73,7 +73,7 @@ async def test_an_approval_is_no_answer_to_the_tool() -> None:
 
 
 async def test_an_answer_to_another_tool_is_none_of_its_own() -> None:
-    """A fallback that asks does not find what its predecessor was told."""
+    """A fallback does not get the answers of its predecessor."""
     rig = ToolRig(*request_input().tools, _asking([]))
     answer = yes(await rig.ask(rig.call("request_input", '{"question": "Sure?", "kind": "confirmation"}')))
     question = await rig.ask(rig.call("book", "{}", answer))
@@ -84,7 +84,7 @@ async def test_an_answer_to_another_tool_is_none_of_its_own() -> None:
     "decide", [partial(answer_with, value={"approved": False}, by="user"), no_answer], ids=["user", "timeout"]
 )
 async def test_a_tool_whose_question_is_declined_ends(decide: Decision) -> None:
-    """It is not run again."""
+    """A tool whose question is declined does not run again."""
     runs: list[str] = []
     rig = ToolRig(_asking(runs))
     question = await rig.ask(rig.call("book"))
@@ -108,7 +108,7 @@ def _no_by(by: AnsweredBy) -> Decision:
     ids=["user", "operator", "default", "no_default"],
 )
 async def test_a_no_to_the_tools_own_question_is_its_answer(decide: Decision, expected: str) -> None:
-    """Unless nobody said it, and the tool named no default."""
+    """A rejection is the answer to the tool's own question; a timeout without a default ends it."""
 
     @tool
     def confirm(context: ToolContext) -> str:
@@ -125,7 +125,7 @@ async def test_a_no_to_the_tools_own_question_is_its_answer(decide: Decision, ex
 @pytest.mark.parametrize("retries", [None, Retries(attempts=2)])
 @pytest.mark.parametrize("how", ["ask", "fail"])
 async def test_text_that_is_no_unicode_ends_the_call(how: str, retries: Retries | None) -> None:
-    """In a question or in an error: neither keeps the call from an end."""
+    """Invalid Unicode in a question or an error does not prevent the end of a call."""
 
     @tool(retries=retries)
     def act(how: str) -> str:
@@ -165,7 +165,10 @@ def _effect(keys: list[str]) -> Tool:
     ids=["yes", "no", "no_answer"],
 )
 async def test_people_decide_about_a_call_that_was_lost(decide: Decision, outcome: str, runs: int) -> None:
-    """Yes runs it again with the same idempotency key; after a no its outcome stays unknown."""
+    """An approval repeats a lost call with the same idempotency key.
+
+    After a rejection its outcome is unknown.
+    """
     keys: list[str] = []
     rig = ToolRig(_effect(keys))
     await _lost(rig)
@@ -178,7 +181,7 @@ async def test_people_decide_about_a_call_that_was_lost(decide: Decision, outcom
 
 
 async def test_a_call_that_is_lost_twice_is_asked_about_twice() -> None:
-    """A yes is for one more run."""
+    """An approval allows one more run: a call that is lost again needs another."""
     rig = ToolRig(_effect([]))
     await _lost(rig)
     once = yes(await rig.ask(rig.call("effect")))

@@ -1,4 +1,4 @@
-"""Results that are too long to be read at once: the model gets their beginning, and reads on."""
+"""Long results: the model gets the beginning, and reads the rest in pages."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ MOST = 65_536
 
 
 async def pages(rig: ToolRig, result: ToolMessage) -> tuple[str, list[str]]:
-    """Return the whole of a result as the model reads it on, and the pages behind the beginning."""
+    """Return the complete result as the model reads it, and the pages after the beginning."""
     shown, _, note = result.content.rpartition("\n")
     read = list[str]()
     next_one = re.fullmatch(
@@ -54,7 +54,7 @@ def reciting(text: str) -> Callable[[], str]:
 
 
 async def test_a_long_result_is_read_on_to_its_last_character() -> None:
-    """5 MB, whatever characters, in pages no longer than a result; nobody is asked about it."""
+    """A result of 5 MB in any script is read to its end, in pages of at most a result, without approvals."""
     text = "".join(f"{number} é漢😀\n" for number in range(300_000))
     heard = list[str]()
 
@@ -74,7 +74,7 @@ async def test_a_long_result_is_read_on_to_its_last_character() -> None:
 
 
 async def test_reading_on_needs_no_approval() -> None:
-    """It is about what the task has; also where people approve all calls."""
+    """Reading on needs no approval, even if all calls do: the task already has the result."""
     rig = ToolRig(needs_approval=True)
     assert (await rig.run(rig.call("read_result", '{"result": "x"}'))).outcome == "error"
     assert (await rig.run(rig.call("read_attachment", '{"artifact_id": "x"}'))).outcome == "error"
@@ -84,7 +84,7 @@ async def test_reading_on_needs_no_approval() -> None:
     ("size", "most", "whole"), [(10, 10, 0), (11, 10, 11), (MOST, None, 0), (MOST + 1, None, MOST + 1)]
 )
 async def test_how_long_a_result_may_be(size: int, most: int | None, whole: int) -> None:
-    """What the tool says, or else the agent; what is not longer stays as it is, and nothing is kept."""
+    """The limit of a result comes from the tool, else from the agent; a shorter one is not stored apart."""
     artifacts = RecordingArtifacts()
     rig = ToolRig(tool(max_result=most)(reciting("x" * size)), artifacts=artifacts)
     result = await rig.run(rig.call("recite"))
@@ -102,7 +102,10 @@ async def kept_by(rig: ToolRig, result: ToolMessage) -> str:
 
 
 async def test_what_is_kept_is_what_the_model_may_read() -> None:
-    """Without secrets, as plugins have left it, and of failures too."""
+    """The stored result is the one that the model may read.
+
+    Redacted, changed by plugins, also of a failure.
+    """
 
     @tool(max_result=50)
     async def log(context: ToolContext, fails: bool = False) -> str:  # noqa: FBT001, FBT002 -- a model's argument
@@ -125,7 +128,7 @@ async def test_what_is_kept_is_what_the_model_may_read() -> None:
 
 
 async def test_what_is_no_character_is_none_to_the_model_either() -> None:
-    """Half a surrogate pair, from a tool or from a plugin: no record could hold it."""
+    """An unpaired surrogate from a tool or a plugin is replaced, because no record could hold it."""
     from_tool = await ToolRig(tool(reciting("a\ud800"))).run(ToolRig().call("recite"))
     plugin = after(lambda result: result.model_copy(update={"content": "b\udc00"}))
     rig = ToolRig(tool(reciting("a")), plugins=[plugin])
@@ -134,7 +137,7 @@ async def test_what_is_no_character_is_none_to_the_model_either() -> None:
 
 
 async def test_a_result_that_cannot_be_kept_is_cut_and_says_so() -> None:
-    """The tool has run: no failure of a store brings it a second time."""
+    """A result that cannot be stored is cut with a note, and the tool does not run again."""
     artifacts = RecordingArtifacts()
     rig = ToolRig(tool(max_result=10)(reciting("é" * 20)), artifacts=artifacts)
     artifacts.fails_before = lambda _: ArtifactOvertakenError("x")
@@ -146,7 +149,7 @@ async def test_a_result_that_cannot_be_kept_is_cut_and_says_so() -> None:
 
 
 async def test_a_store_that_is_away_is_waited_for() -> None:
-    """For a while; then the result is cut."""
+    """A store that is away is waited for; then the result is cut."""
     artifacts = RecordingArtifacts()
     rig = ToolRig(tool(max_result=10)(reciting("x" * 20)), artifacts=artifacts)
     artifacts.fails_before = lambda number: BlobsUnavailableError("s3", "full") if number == 1 else None
@@ -158,7 +161,10 @@ async def test_a_store_that_is_away_is_waited_for() -> None:
 
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_worker_that_dies_with_a_result_kept_leaves_one_artifact(*, idempotent: bool) -> None:
-    """A tool that runs again keeps what it came to in the same place; of any other nobody knows."""
+    """After a crash, an idempotent tool stores its result in the same artifact.
+
+    Another's outcome is unknown.
+    """
     texts = ["first " * 10, "second " * 10]
 
     @tool(idempotent=idempotent, max_result=10)
@@ -185,7 +191,10 @@ async def test_a_worker_that_dies_with_a_result_kept_leaves_one_artifact(*, idem
 
 
 async def test_the_answer_of_a_sub_agent_is_bounded_too() -> None:
-    """As often as the activity runs; the model and the workflow get the same, and a short one is not sent."""
+    """A sub-agent's answer is bounded, the same for model and workflow in each run.
+
+    A short one is not sent.
+    """
     rig = ToolRig()
     written = ToolCall(id="call", name="writer", arguments="{}")
     long = StoreResultInput(
@@ -203,7 +212,7 @@ async def test_the_answer_of_a_sub_agent_is_bounded_too() -> None:
 
 
 async def test_a_result_is_for_its_task_alone() -> None:
-    """No other task reads on in it, and no tool writes under its id, deletes it, or sees it listed."""
+    """Only its own task reads on in a result; no tool overwrites, deletes or lists it."""
 
     @tool
     async def meddle(artifact_id: str, context: ToolContext) -> str:

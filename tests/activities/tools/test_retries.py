@@ -1,4 +1,4 @@
-"""A tool that fails is tried again, and finds what it kept; whatever is lost in between."""
+"""Failing tools are retried, and find their stored state after any loss."""
 
 import asyncio
 from datetime import timedelta
@@ -39,7 +39,7 @@ def _unsteady(attempts: list[int], good: int, *, idempotent: bool = False) -> To
 
 @each_kind
 async def test_a_tool_that_fails_is_tried_again(*, idempotent: bool) -> None:
-    """Later and later; the failure says no more than the model would see of it at a glance."""
+    """A failing tool is retried with growing delays; the failure says no more than the model's message."""
     attempts: list[int] = []
     rig = ToolRig(_unsteady(attempts, 3, idempotent=idempotent))
     failed, end = await rig.attempts(rig.call("fetch"))
@@ -53,7 +53,7 @@ async def test_a_tool_that_fails_is_tried_again(*, idempotent: bool) -> None:
 
 
 async def test_the_last_failure_is_the_result() -> None:
-    """After all attempts the model reads why; subscribers hear of each wait, and of the warning once."""
+    """After the last attempt the model reads why; each wait is published, and the warning once."""
     attempts: list[int] = []
     rig = ToolRig(_unsteady(attempts, 9))
     failed, end = await rig.attempts(rig.call("fetch").model_copy(update={"warning": "search failed"}))
@@ -72,7 +72,7 @@ async def test_the_last_failure_is_the_result() -> None:
 
 @each_kind
 async def test_a_failed_attempt_leaves_the_call_to_the_next_one_at_once(*, idempotent: bool) -> None:
-    """It does not have to wait for the end of a lease, and is the first again."""
+    """A failed attempt releases its claim: the next one does not wait for the lease, and counts as first."""
     rig = ToolRig(_unsteady([], 2, idempotent=idempotent))
     with pytest.raises(ApplicationError):
         await rig.attempt_call(rig.call("fetch"))
@@ -83,7 +83,7 @@ async def test_a_failed_attempt_leaves_the_call_to_the_next_one_at_once(*, idemp
 async def test_a_failure_that_cannot_be_released(
     monkeypatch: pytest.MonkeyPatch, *, idempotent: bool, outcome: str
 ) -> None:
-    """Only an idempotent tool goes on: the next attempt of another would take this one for lost."""
+    """If the claim cannot be released, only an idempotent tool runs again: another's call looks lost."""
     monkeypatch.setattr("everloop.activities.tools.records.TOOL_LEASE", 1)  # the next one waits for its end
     rig = ToolRig(
         _unsteady([], 2, idempotent=idempotent), records=failing(ToolRecords(database()), "releasing")
@@ -94,7 +94,7 @@ async def test_a_failure_that_cannot_be_released(
 
 
 async def test_a_crash_between_failure_and_release_is_no_second_run() -> None:
-    """The claim stands until the failure is known for good."""
+    """A claim stands until its failure is recorded, so that a crash in between causes no second run."""
     attempts: list[int] = []
     rig = ToolRig(
         _unsteady(attempts, 2),
@@ -107,11 +107,11 @@ async def test_a_crash_between_failure_and_release_is_no_second_run() -> None:
     assert (end.outcome, attempts) == ("unknown", [1])
 
 
-# What a tool keeps of a call, so that a later attempt goes on where the last one was lost.
+# State that a tool stores, so that a later attempt continues after a loss.
 
 
 async def test_an_attempt_finds_what_the_lost_one_kept() -> None:
-    """A worker dies after it has begun a job: the next one takes up the same job, and begins no other."""
+    """After the death of a worker, the next attempt finds its job, and starts no other."""
     begun, is_kept = list[str](), asyncio.Event()
 
     @tool(idempotent=True)
@@ -132,7 +132,7 @@ async def test_an_attempt_finds_what_the_lost_one_kept() -> None:
     lost.cancel()
     with pytest.raises(asyncio.CancelledError):
         await lost
-    await rig.take_for_lost(rig.call("run"))  # nor is its call given back
+    await rig.take_for_lost(rig.call("run"))  # nor is its claim released
 
     result = await rig.attempt_call(rig.call("run"))
 
@@ -142,7 +142,7 @@ async def test_an_attempt_finds_what_the_lost_one_kept() -> None:
 
 
 async def test_other_calls_keep_for_themselves() -> None:
-    """Of another id, or with other arguments."""
+    """Calls with another id or other arguments have their own state."""
 
     @tool
     async def count(by: int, context: ToolContext) -> JsonValue:
@@ -158,7 +158,7 @@ async def test_other_calls_keep_for_themselves() -> None:
 
 
 async def test_a_call_finds_what_it_kept_before_a_question() -> None:
-    """The answer begins another phase of the same call."""
+    """A call finds its state after the answer to its question, which starts another phase."""
 
     @tool
     async def fill(context: ToolContext) -> JsonValue:
@@ -192,7 +192,7 @@ NOT_KEPT = [
 
 @pytest.mark.parametrize(("value", "problem"), NOT_KEPT, ids=["large", "nan", "object"])
 async def test_what_cannot_be_kept_is_told_to_the_tool(value: JsonValue, problem: str) -> None:
-    """The error says what would fit; what was kept before stays."""
+    """A value that cannot be stored is an error with the allowed ones; the earlier state stays."""
     rig = ToolRig(_keeping(value))
     result = await rig.run(rig.call("keep"))
     assert result.outcome == "error"
@@ -200,6 +200,6 @@ async def test_what_cannot_be_kept_is_told_to_the_tool(value: JsonValue, problem
 
 
 async def test_an_outage_while_a_tool_keeps_is_waited_out() -> None:
-    """The tool has begun, and must not fail for what is no fault of its own."""
+    """A tool that stores state waits for a short outage, which is not its failure."""
     rig = ToolRig(_keeping(1), records=failing(ToolRecords(database()), "keeping", times=1))
     assert (await rig.run(rig.call("keep"))).content == "kept"

@@ -1,4 +1,4 @@
-"""Tools whose arguments are described by a JSON schema; a worker does its other work while it is checked."""
+"""Tools with a JSON schema for their arguments, which is checked without blocking the worker."""
 
 import json
 from typing import Any
@@ -34,7 +34,7 @@ def _tool(schema: dict[str, JsonValue], **settings: Any) -> Tool:  # noqa: ANN40
 
 
 async def test_the_function_gets_what_the_model_wrote_and_the_context() -> None:
-    """Arguments that fit the schema, in one dict."""
+    """The function gets the context, and arguments that fit the schema in one dict."""
     rig = ToolRig(_tool(SCHEMA))
     result = await rig.run(rig.call("send", '{"to": "Ada", "count": 2}'))
     assert result.content == '{"got":{"to":"Ada","count":2},"call":"call"}'
@@ -53,7 +53,7 @@ async def test_the_function_gets_what_the_model_wrote_and_the_context() -> None:
     ],
 )
 async def test_what_does_not_fit_goes_back_to_the_model(arguments: str, problem: str) -> None:
-    """The error names the field and what the tool expects; the tool does not run."""
+    """Invalid arguments go back to the model with the field and the expected value; the tool does not run."""
     rig = ToolRig(_tool(SCHEMA))
     result = await rig.run(rig.call("send", arguments))
     assert result.outcome == "invalid"
@@ -62,7 +62,7 @@ async def test_what_does_not_fit_goes_back_to_the_model(arguments: str, problem:
 
 
 async def test_a_long_value_is_not_repeated_to_the_model() -> None:
-    """It wrote it, and may have written thousands of wrong ones."""
+    """An error does not repeat a long value, nor thousands of invalid ones."""
     rig = ToolRig(_tool(SCHEMA))
     wrong = ",".join("0" for _ in range(50_000))
     result = await rig.run(rig.call("send", f'{{"to": "Ada", "count": "{"x" * 50_000}", "tags": [{wrong}]}}'))
@@ -81,7 +81,7 @@ async def test_a_long_value_is_not_repeated_to_the_model() -> None:
 async def test_a_schema_that_only_fails_in_use_fails_the_call(
     schema: dict[str, JsonValue], problem: str
 ) -> None:
-    """Not the activity, which would be tried again for ever."""
+    """A schema that fails during a check fails the call, not the activity, whose retries would fail again."""
     rig = ToolRig(_tool(schema))
     result = await rig.run(rig.call("send", json.dumps({"a": "a" * 41 + "!"})))
     assert result.outcome == "invalid"
@@ -100,19 +100,19 @@ async def test_a_schema_that_only_fails_in_use_fails_the_call(
     ],
 )
 def test_a_schema_that_no_call_could_fit_is_refused(schema: dict[str, JsonValue], problem: str) -> None:
-    """Where it is written; what it refers to elsewhere would be fetched."""
+    """An invalid schema, or one with remote references, is refused where the tool is defined."""
     with pytest.raises(ToolDefinitionError, match="tool 'send'") as refused:
         _tool(schema)
     assert problem in str(refused.value)
 
 
 def test_an_empty_schema_is_that_of_an_object() -> None:
-    """As providers of models want it."""
+    """An empty schema becomes one of an object, as providers require."""
     assert _tool({}).parameters == {"type": "object", "properties": {}}
 
 
 async def test_a_question_of_the_model() -> None:
-    """It wants data that fits a schema."""
+    """A question with a schema asks for data."""
     rig = ToolRig(*request_input().tools)
     arguments = '{"question": "Which?", "kind": "data", "schema": {"type": "object"}}'
     question = await while_checks_wait(rig.ask(rig.call("request_input", arguments)))

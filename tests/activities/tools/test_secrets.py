@@ -1,4 +1,4 @@
-"""Calls that wait for a secret: which one they read, and that nobody else does."""
+"""Calls that wait for a secret, which reaches their tool alone."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -23,7 +23,7 @@ SECRET = 'top"secret é'
 
 
 async def test_a_secret_reaches_the_tool_and_nobody_else(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the tool says with it is blacked out: result, errors, progress, and questions."""
+    """A secret reaches the tool, and is redacted in results, errors, progress and questions."""
 
     @tool
     async def login(how: str, context: ToolContext) -> JsonValue:
@@ -65,7 +65,7 @@ def _answer(question: Question, message_id: str) -> Answer:
 
 @tool
 async def login(context: ToolContext) -> JsonValue:
-    """Say how long the token is."""
+    """Return the length of the token."""
     token = await context.secret("token")
     if not isinstance(token, str) or len(token) < 2:
         raise AuthRequired("Your token?", "token")
@@ -73,7 +73,7 @@ async def login(context: ToolContext) -> JsonValue:
 
 
 async def test_a_tool_reads_the_secret_that_its_task_took_for_an_answer() -> None:
-    """Another client's, which came later and was refused, it never sees."""
+    """A tool reads the secret that its task accepted, not a later one that was refused."""
     rig = ToolRig(login)
     question = await rig.ask(rig.call("login"))
     taken = await _supply(rig, question, "12345", "taken")
@@ -82,7 +82,7 @@ async def test_a_tool_reads_the_secret_that_its_task_took_for_an_answer() -> Non
 
 
 async def test_texts_and_json_in_artifacts_tell_no_secret() -> None:
-    """Whatever way a tool writes them; bytes are written as they are."""
+    """Text and JSON in artifacts are redacted, however they are written; bytes are not."""
 
     @tool
     async def write(context: ToolContext) -> str:
@@ -118,7 +118,10 @@ async def test_texts_and_json_in_artifacts_tell_no_secret() -> None:
 
 
 async def test_the_last_answer_to_a_call_brings_its_secret() -> None:
-    """The tool asks again as long as the secret is wrong; repeating it changes nothing."""
+    """The last answer to a call has its secret.
+
+    The tool asks until it is right, and a repeated answer changes nothing.
+    """
     rig = ToolRig(login)
     question = await rig.ask(rig.call("login"))
     wrong = await _supply(rig, question, "1", "wrong")
@@ -131,7 +134,7 @@ async def test_the_last_answer_to_a_call_brings_its_secret() -> None:
 
 
 async def test_a_secret_that_cannot_be_taken_in_leaves_the_call_unclaimed() -> None:
-    """The next attempt runs the tool, although it must not run twice."""
+    """If its secret cannot be read, a call is not claimed, so that the next attempt runs the tool."""
     rig = ToolRig(login, secrets=failing(Secrets(database()), "accept", times=1))
     question = await rig.ask(rig.call("login"))
     answer = await _supply(rig, question, "12345")
@@ -141,7 +144,7 @@ async def test_a_secret_that_cannot_be_taken_in_leaves_the_call_unclaimed() -> N
 
 
 async def test_no_part_of_a_question_tells_a_secret() -> None:
-    """Neither its options, nor its schema, nor its default."""
+    """Options, schema and default of a question are redacted."""
 
     @tool
     async def choose(kind: str, context: ToolContext) -> None:
@@ -168,14 +171,14 @@ async def test_no_part_of_a_question_tells_a_secret() -> None:
 
 
 async def test_an_outage_while_a_tool_reads_its_secret_is_waited_out() -> None:
-    """The tool has begun: it goes on, instead of failing for what is no fault of its own."""
+    """A tool that reads its secret waits for a short outage, which is not its failure."""
     rig = ToolRig(login, secrets=failing(Secrets(database()), "get", times=1))
     await rig.supply("token", "12345")
     assert (await rig.run(rig.call("login"))).content == "5"
 
 
 async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
-    """The error names the secret, and is the tool's to handle; nobody learns where Redis is."""
+    """A long outage is an error for the tool with the secret's name, and without the address of Redis."""
     reader = SecretReader(failing(Secrets(database()), "get"), "task", max_outage=0)
     with pytest.raises(SecretUnavailableError) as caught:
         await reader.read("token")
@@ -190,7 +193,7 @@ def _rig(secrets: Secrets, task_id: str) -> ToolRig:
 
 
 async def _answered(secrets: Secrets, task_id: str, token: str) -> str:
-    """Let a task ask for its token, and its client bring one to the root task; return the result."""
+    """Ask for the token in a task, supply it to the root task, and return the result."""
     rig = _rig(secrets, task_id)
     question = await rig.ask(rig.call("login"))
     await secrets.put(task_id.split("/", maxsplit=1)[0], task_id, token)
@@ -198,7 +201,7 @@ async def _answered(secrets: Secrets, task_id: str, token: str) -> str:
 
 
 async def test_each_agent_of_a_task_has_its_own_secrets() -> None:
-    """Under the same name; each has to ask for its own."""
+    """Each agent of a task has its own secrets, even under the same name."""
     secrets, root = Secrets(database()), str(uuid4())
     tasks = [root, f"{root}/c1", f"{root}/c1/c2", f"{root}/c2"]
     results = [await _answered(secrets, task_id, "x" * length) for length, task_id in enumerate(tasks, 10)]
