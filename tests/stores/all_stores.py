@@ -1,4 +1,4 @@
-"""All stores in one Redis, and a task that leaves a word in each of them."""
+"""All stores in one Redis, and a task that writes a word into each of them."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ from tests.support.stores import SingleRecords, kept_messages
 
 @dataclass
 class AllStores:
-    """All stores of one client of Redis, which keep the words of one task."""
+    """All stores of one client of Redis, with the words of one task."""
 
     redis: Redis
     task: TaskView
@@ -46,7 +46,7 @@ class AllStores:
         )
 
     async def begin(self) -> None:
-        """Keep the first half in each store."""
+        """Write the first half into each store."""
         await self.views.create(self.task)
         await self.views.publish(
             self.id, "run", [chunk(f"{self.word} 1 "), status(1, message=told("a1", self.word))]
@@ -60,7 +60,7 @@ class AllStores:
         await self.artifacts.apply("ctx", self.id, Create(self.id, parts, name=self.word))
 
     async def go_on(self) -> None:
-        """Keep the second half."""
+        """Write the second half."""
         await self.views.publish(
             self.id,
             "run",

@@ -1,4 +1,4 @@
-"""Stores under test: the gate runs them on Redis, `make test-all` with keys too."""
+"""Stores under test: the gate runs them on Redis without encryption, `make test-all` also with it."""
 
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, TypeVar
@@ -33,20 +33,23 @@ IMPLEMENTATIONS = [
 
 @pytest.fixture(scope="session")
 def redis_url(redis_url: str) -> str:
-    """A database of its own: gateways of other tests call tasks failed that Temporal does not know."""
+    """Return a database of its own.
+
+    Gateways of other tests would fail tasks that Temporal has no record of.
+    """
     return redis_url.replace("/0", "/1")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def encrypted(redis_url: str) -> AsyncGenerator[Redis]:
-    """The same Redis, by a client with keys."""
+    """Return a client of the same Redis that encrypts."""
     async with connect_redis(redis_url, CIPHER) as client:
         yield client
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def own_redis(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Redis]:
-    """A server of the test's own, which it may misconfigure or empty."""
+    """Start a server of the test's own, which it may misconfigure or empty."""
     async with running_valkey(tmp_path_factory.mktemp("valkey")) as (_, url), connect_redis(url) as redis:
         yield redis
 
@@ -58,7 +61,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Re
 
 
 def of_each_kind(real: Callable[[Redis], Store]) -> Any:  # noqa: ANN401 -- pytest's
-    """Return the fixture of a store: with keys and without."""
+    """Return the fixture of a store, with encryption and without."""
 
     @pytest.fixture(params=IMPLEMENTATIONS)
     def store(request: pytest.FixtureRequest) -> Store:
@@ -76,7 +79,7 @@ configs = of_each_kind(PushConfigs)
 
 @pytest.fixture(params=ARTIFACT_STORES)
 def artifact_rig(request: pytest.FixtureRequest) -> Generator[ArtifactRig]:
-    """An artifact store of each kind, with what it is made of."""
+    """Return an artifact store of each kind, with its parts."""
     rig = open_artifacts(str(request.param), request)
     yield rig
     if rig.blob_rig and isinstance(rig.blobs, S3Blobs | LocalBlobs):
@@ -85,13 +88,13 @@ def artifact_rig(request: pytest.FixtureRequest) -> Generator[ArtifactRig]:
 
 @pytest.fixture
 def rig(own_redis: Redis, request: pytest.FixtureRequest) -> ArtifactRig:
-    """An artifact store whose blobs are in a directory, with a Redis of its own."""
+    """Return an artifact store with blobs in a directory and a Redis of its own."""
     return redis_artifacts(own_redis, open_rig("local", request))
 
 
 @pytest.fixture
 def artifacts(artifact_rig: ArtifactRig) -> Artifacts:
-    """An artifact store of each kind."""
+    """Return an artifact store of each kind."""
     return artifact_rig.artifacts
 
 

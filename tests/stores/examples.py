@@ -1,4 +1,4 @@
-"""Tasks, messages and events that the store tests are made of."""
+"""Tasks, messages and events for store tests."""
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,7 +31,7 @@ def new_id() -> str:
 
 
 def at(seconds: float) -> datetime:
-    """Return a time that many seconds into the tests' year."""
+    """Return a time this many seconds into the tests' year."""
     return EPOCH + timedelta(seconds=seconds)
 
 
@@ -49,7 +49,7 @@ def asked(question_id: str) -> Question:
 
 
 async def open_entries(redis: Redis, task_id: str) -> list[str]:
-    """Return what stands for a task among all that are open."""
+    """Return the entries of a task among the open ones."""
     entries = cast("list[str]", await redis.zrange(OPEN_TASKS_KEY, 0, -1))
     return [entry for entry in entries if entry.partition(" ")[0] == task_id]
 
@@ -60,7 +60,7 @@ AGENT_ID = "demo"
 def submitted(
     task_id: str = "", *, owner: str = "", agent_id: str = AGENT_ID, context_id: str = "", seconds: float = 0
 ) -> TaskView:
-    """Return what the gateway creates; ids that are not given are new."""
+    """Return a view as the gateway creates it, with new ids by default."""
     return TaskView(
         task_id=task_id or new_id(),
         context_id=context_id or new_id(),
@@ -73,7 +73,7 @@ def submitted(
 
 
 def answered(view: TaskView, run_id: str, version: int, **changes: object) -> TaskView:
-    """Return what the workflow would answer for this task: working, at version seconds."""
+    """Return a view as the workflow would answer it: working, at version seconds."""
     status = TaskStatus(state=TaskState.WORKING, at=at(version))
     return view.model_copy(update={"run_id": run_id, "version": version, "status": status, **changes})
 
@@ -90,7 +90,7 @@ def status(  # noqa: PLR0913 -- the fields of a status, most of them left out in
     metadata: Mapping[str, JsonValue] = MappingProxyType({}),
     shows: Shown | None = None,
 ) -> StatusChanged:
-    """Return a status whose time is its version in seconds, unless given."""
+    """Return a status with its time at its version in seconds by default."""
     moment = at(version if seconds is None else seconds)
     return StatusChanged(
         version=version,
@@ -156,14 +156,14 @@ async def entries_of(views: TaskViews, task_id: str) -> list[StreamedEvent]:
 
 
 async def view_of(views: TaskViews, task_id: str) -> TaskView:
-    """Return the view of a task that is known."""
+    """Return the view of an existing task."""
     snapshot = await views.load(task_id)
     assert snapshot, f"task {task_id} is unknown"
     return snapshot.view
 
 
 Step = Callable[[TaskViews, TaskView], Awaitable[object]]
-"""What somebody does to a task."""
+"""A change of a task."""
 
 
 async def created(views: TaskViews, view: TaskView) -> None:
@@ -181,7 +181,7 @@ def restored(run_id: str, version: int, **changes: object) -> Step:
 
 
 async def after(views: TaskViews, *steps: Step) -> TaskView:
-    """Take these steps with a new task, and return what it was before anybody changed it."""
+    """Make these changes of a new task, and return it as it was created."""
     view = submitted()
     for step in steps:
         await step(views, view)
@@ -192,7 +192,7 @@ PROVIDER_KEYS = (provider_key, provider_calls_key, provider_tickets_key, provide
 
 
 async def let_pass(redis: Redis, provider: str, seconds: float) -> None:
-    """Let time pass for a provider: make all times that are kept of it earlier."""
+    """Move all stored times of a provider back by this many seconds, as if that time had passed."""
     state, calls, tickets, failures = (key(provider) for key in PROVIDER_KEYS)
     for name in await redis.hkeys(state):
         if name not in {"probe", "pause"}:

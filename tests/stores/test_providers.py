@@ -1,4 +1,4 @@
-"""The gate before each provider of models: slots, rates, the breaker, and what a provider asks for."""
+"""The gate before each provider: slots, rates, the breaker, and requested delays."""
 
 import asyncio
 import signal
@@ -47,13 +47,13 @@ def model_of(name: str = "", **limits: int) -> ChosenModel:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def gates(redis: Redis, redis_url: str) -> AsyncGenerator[list[ProviderGates]]:
-    """Those of two workers."""
+    """Return the gates of two workers."""
     async with connect_redis(redis_url) as other:
         yield [ProviderGates(redis), ProviderGates(other)]
 
 
 async def enter(gates: ProviderGates, chosen: ChosenModel, call: str = "", tokens: int = 1) -> str:
-    """Make a call that the provider answers; return why it was held back, empty if it was not."""
+    """Make a call that the provider answers; return the reason of a delay, or empty."""
     try:
         async with gates.hold(chosen, call or new_id(), tokens) as passage:
             passage.outcome = "answered"
@@ -63,7 +63,7 @@ async def enter(gates: ProviderGates, chosen: ChosenModel, call: str = "", token
 
 
 async def fail(gates: ProviderGates, chosen: ChosenModel, error: BaseException) -> None:
-    """Make a call that comes to an error."""
+    """Make a call that ends with an error."""
     with pytest.raises(type(error)):
         async with gates.hold(chosen, new_id(), 1):
             raise error
@@ -75,7 +75,7 @@ async def bring_down(gates: ProviderGates, chosen: ChosenModel) -> None:
 
 
 async def test_as_many_calls_as_the_concurrency_are_made(gates: list[ProviderGates]) -> None:
-    """Over all workers; a call that ends, however it does, makes room for another."""
+    """The concurrency limits calls of all workers; a call that ends in any way frees its slot."""
     chosen = model_of(concurrency=2)
     async with AsyncExitStack() as calls:
         for gate in gates:
@@ -92,7 +92,7 @@ async def test_as_many_calls_as_the_concurrency_are_made(gates: list[ProviderGat
 async def test_the_slot_of_a_dead_worker_expires(
     gates: list[ProviderGates], redis: Redis, redis_url: str
 ) -> None:
-    """Its call comes back to its own slot at once; others wait until nobody has renewed it for long."""
+    """The slot of a dead worker expires without renewal; its own call gets it back at once."""
     chosen = model_of(concurrency=1)
     name = chosen.provider.name
     worker = await asyncio.create_subprocess_exec(
@@ -113,7 +113,10 @@ async def test_the_slot_of_a_dead_worker_expires(
 @pytest.mark.one_server  # the clock is that of one
 @pytest.mark.parametrize("held_back", ["down", "asked", "rate", "slots"])
 async def test_calls_do_not_wait_for_a_clock_that_was_put_back(redis: Redis, held_back: str) -> None:
-    """A provider that was down is tried, what it asked for is over, and turns and slots count anew."""
+    """After a clock was set back, calls do not wait.
+
+    Breaker and delays end, and slots and rates start again.
+    """
     clock = FastClock(redis, timedelta(hours=1))
     gate, chosen = ProviderGates(clock), model_of(requests_per_minute=100)
     async with AsyncExitStack() as calls:
@@ -136,7 +139,7 @@ async def test_calls_do_not_wait_for_a_clock_that_was_put_back(redis: Redis, hel
 
 
 async def test_a_slot_is_renewed(redis: Redis) -> None:
-    """A reply may take minutes; what has left in the meantime does not come back."""
+    """The slot of a long reply is renewed; a slot that was left is not restored."""
     chosen, gate = model_of(concurrency=1), ProviderGates(redis, slot=timedelta(seconds=3))
     calls = provider_calls_key(chosen.provider.name)
     async with gate.hold(chosen, "long", 1):
@@ -151,7 +154,7 @@ async def test_a_slot_is_renewed(redis: Redis) -> None:
 async def test_rates_hold_over_all_workers_in_the_order_of_calls(
     gates: list[ProviderGates], redis: Redis, limit: str
 ) -> None:
-    """Who has to wait books a turn: it is still there when the call comes back, and nobody comes before."""
+    """Rates hold over all workers in the order of calls: a call that waits has a reserved turn."""
     chosen = model_of()
     chosen = replace(chosen, provider=replace(chosen.provider, **{limit: 1}))
     calls = [new_id() for _ in range(4)]
@@ -165,7 +168,7 @@ async def test_rates_hold_over_all_workers_in_the_order_of_calls(
 
 
 async def test_a_wait_says_how_long_and_why(gates: list[ProviderGates]) -> None:
-    """Operators and clients read which limit it is; a short wait is none to speak of."""
+    """A wait has its limit and duration for operators and clients; a short one has no message."""
     chosen = model_of("office", requests_per_minute=10, tokens_per_minute=1_000_000)
     assert [await enter(gate, chosen) for gate in gates] == ["", ""]
     with pytest.raises(HeldBackError) as held:
@@ -177,7 +180,7 @@ async def test_a_wait_says_how_long_and_why(gates: list[ProviderGates]) -> None:
 
 
 async def test_tokens_are_put_right_once_they_are_known(gates: list[ProviderGates]) -> None:
-    """A reply that took more than was estimated uses up more, and one that took less gives back."""
+    """After a reply, estimated tokens are corrected in both directions."""
     chosen = model_of(tokens_per_minute=1000)
     for used, why in ((0, ""), (0, ""), (900, "rate")):
         async with gates[0].hold(chosen, new_id(), 500) as passage:
@@ -186,7 +189,10 @@ async def test_tokens_are_put_right_once_they_are_known(gates: list[ProviderGate
 
 
 async def test_a_provider_that_is_down_is_not_asked(gates: list[ProviderGates], redis: Redis) -> None:
-    """Five failures without an answer between, within half a minute; later one probe, then twice as late."""
+    """Five failures without an answer within half a minute open the breaker.
+
+    Then one probe follows, later with twice the delay.
+    """
     chosen = model_of()
     name = chosen.provider.name
     for _ in range(2):
@@ -211,7 +217,7 @@ async def test_a_provider_that_is_down_is_not_asked(gates: list[ProviderGates], 
 
 
 class CountingRedis(Redis):
-    """It counts its trips."""
+    """A client that counts its trips."""
 
     trips = 0
 
@@ -225,7 +231,10 @@ class CountingRedis(Redis):
 async def test_a_worker_looks_now_and_then_whether_a_provider_without_limits_still_answers(
     gates: list[ProviderGates], redis: Redis, *, answers: bool
 ) -> None:
-    """Between looks nothing is counted. An answer since others found it down says that it is not."""
+    """A worker checks a provider without limits only now and then, and counts nothing in between.
+
+    An answer since others found it down closes the breaker.
+    """
     now, chosen, half = [0.0], model_of(), LOOK_AGAIN.total_seconds() / 2
     connection = CountingRedis(connection_pool=redis.connection_pool)
     gate = ProviderGates(connection, clock=lambda: now[0])
@@ -247,7 +256,10 @@ async def test_a_worker_looks_now_and_then_whether_a_provider_without_limits_sti
 
 
 async def test_an_answer_between_failures_counts_though_it_was_not_told(gates: list[ProviderGates]) -> None:
-    """A call may have been let in without a trip before the failures, and be answered after them."""
+    """An answer between failures counts although it was not reported.
+
+    A call may be let in without a trip before the failures.
+    """
     chosen, down = model_of(), ModelDownError("503")
     assert await enter(gates[0], chosen) == ""
     async with gates[0].hold(chosen, new_id(), 1) as passage:
@@ -268,7 +280,7 @@ async def test_an_answer_between_failures_counts_though_it_was_not_told(gates: l
 
 @pytest.mark.parametrize("error", [ModelBusyError("429"), ModelRefusedError("400")])
 async def test_a_provider_that_refuses_is_not_down(gates: list[ProviderGates], error: Exception) -> None:
-    """Whatever it says, it answers."""
+    """A provider that refuses a call is not down, whatever its error."""
     chosen = model_of()
     for _ in range(FAILURES):
         await fail(gates[0], chosen, error)
@@ -279,7 +291,7 @@ async def test_a_provider_that_refuses_is_not_down(gates: list[ProviderGates], e
 async def test_another_call_probes_where_the_probe_is_lost(
     gates: list[ProviderGates], redis: Redis, *, ends: bool
 ) -> None:
-    """A probe of which nothing is known any more keeps nobody away."""
+    """Another call probes if the probe is lost."""
     chosen = model_of()
     await bring_down(gates[0], chosen)
     await let_pass(redis, chosen.provider.name, 10)
@@ -295,7 +307,7 @@ async def test_another_call_probes_where_the_probe_is_lost(
 
 
 async def test_the_first_words_of_the_probe_let_others_in(redis: Redis) -> None:
-    """A long reply keeps nobody waiting until its end."""
+    """The first words of the probe close the breaker, before its reply ends."""
     chosen, gate = model_of(), ProviderGates(redis, slot=timedelta(seconds=3))
     await bring_down(gate, chosen)
     await let_pass(redis, chosen.provider.name, 10)
@@ -310,7 +322,7 @@ async def test_the_first_words_of_the_probe_let_others_in(redis: Redis) -> None:
 
 
 async def test_calls_go_on_without_redis() -> None:
-    """A limit is no reason to stop; the log says so once."""
+    """Calls continue without Redis and its limits; the log says so once."""
     chosen = model_of(concurrency=1)
     async with connect_redis(f"redis://{LOOPBACK}:{free_port()}/0") as away:
         gate = ProviderGates(away)
@@ -322,13 +334,13 @@ async def test_calls_go_on_without_redis() -> None:
 
 @pytest.mark.parametrize("key", PROVIDER_KEYS[1:])
 def test_all_keys_of_a_provider_are_in_one_hash_slot(key: Callable[[str], str]) -> None:
-    """Scripts may use them together, whatever the provider's name."""
+    """All keys of a provider are in one hash slot, for any name, because scripts use them together."""
     for name in ("office", "{x}", "a}b{c"):
         assert key_slot(key(name).encode()) == key_slot(provider_key(name).encode())
 
 
 async def test_a_call_that_has_left_is_not_renewed_any_more() -> None:
-    """Redis' client may lose that the renewing is cancelled."""
+    """The slot of an ended call is not renewed, although Redis' client may lose that cancellation."""
     renewed = asyncio.Event()
 
     class LosesCancellation:

@@ -1,4 +1,4 @@
-"""Push notification configs: kept by id, at most ten for a task, with what their client has heard."""
+"""Push notification configs: stored by id, at most ten for a task, with their position."""
 
 from datetime import timedelta
 
@@ -27,7 +27,7 @@ def config(task_id: str, id_: str = "c", **fields: str) -> PushConfig:
 
 @pytest.mark.parametrize("id_", ["c", "c:d", "é☃", "position:c", "config:c"])
 async def test_a_config_comes_back_as_it_was_set(configs: PushConfigs, id_: str) -> None:
-    """Whatever its id is; setting it again changes it."""
+    """A config of any id is returned as it was set; another set replaces it."""
     task_id = new_id()
 
     await configs.put(config(task_id, id_, token="old"))
@@ -42,7 +42,7 @@ async def test_a_config_comes_back_as_it_was_set(configs: PushConfigs, id_: str)
 async def test_a_config_that_was_set_anew_is_not_removed_for_what_it_was(
     configs: PushConfigs, change: str
 ) -> None:
-    """Whatever has changed; one that stands as it was is removed."""
+    """A config that was replaced since it was read is not removed; an unchanged one is."""
     task_id = new_id()
     old = config(task_id)
     await configs.put(old.model_copy(update={change: "new"}))
@@ -58,7 +58,7 @@ async def test_a_config_that_was_set_anew_is_not_removed_for_what_it_was(
 
 
 async def test_a_store_that_lost_its_data_knows_no_configs(redis: Redis) -> None:
-    """Until one is set again; those that were removed are not lost."""
+    """A store without its data has lost the configs until one is set again; removed ones are not lost."""
     task_id, configs = new_id(), PushConfigs(redis)
     await configs.put(config(task_id))
     await redis.delete(push_configs_key(task_id))
@@ -72,7 +72,7 @@ async def test_a_store_that_lost_its_data_knows_no_configs(redis: Redis) -> None
 
 
 async def test_a_task_has_ten_configs_at_most(configs: PushConfigs) -> None:
-    """One of them may still be changed, and another one takes the place of one that was deleted."""
+    """A task has ten configs at most: one may be replaced, and a deleted one frees its place."""
     task_id = new_id()
     for number in range(MAX_CONFIGS):
         await configs.put(config(task_id, f"{number}"))
@@ -89,7 +89,7 @@ async def test_a_task_has_ten_configs_at_most(configs: PushConfigs) -> None:
 
 
 async def test_a_position_advances_from_where_it_stands(configs: PushConfigs) -> None:
-    """Who comes late changes nothing, nor does who comes for a config that is gone."""
+    """A position only advances from its present value, and not for a deleted config."""
     task_id = new_id()
     await configs.put(config(task_id), position="0-0")
     for start, end in (("0-0", "1-0"), ("0-0", "9-0")):
@@ -105,7 +105,7 @@ async def test_a_position_advances_from_where_it_stands(configs: PushConfigs) ->
 
 
 async def test_another_webhook_begins_anew(configs: PushConfigs) -> None:
-    """What the old one has heard says nothing of it; a new token does not make it another."""
+    """Another webhook starts at its own position; a new token does not."""
     task_id, other = new_id(), 'https://example.com/hök/"new"'
     await configs.put(config(task_id))
     await configs.advance(config(task_id), start="", end="1-0")
@@ -122,14 +122,14 @@ async def test_another_webhook_begins_anew(configs: PushConfigs) -> None:
 
 
 async def test_a_config_does_not_show_its_secrets() -> None:
-    """Its representation may stand in a log."""
+    """The representation of a config, which may be logged, has no secrets."""
     shown = f"{config('task')!r} {config('task')} {[config('task')]}"
 
     assert not any(secret in shown for secret in ("hush-hush", "/hook", "'t'"))
 
 
 async def test_configs_expire(redis: Redis) -> None:
-    """Whoever uses them keeps them."""
+    """Configs expire unless they are used."""
     task_id, configs = new_id(), PushConfigs(redis, ttl=timedelta(hours=1))
     await configs.put(config(task_id))
     for use in (

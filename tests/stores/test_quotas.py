@@ -1,4 +1,4 @@
-"""What each owner takes: rates of requests, and open tasks."""
+"""Quotas of each owner: rates of requests, and open tasks."""
 
 import asyncio
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from tests.stores.examples import new_id, status, submitted
 from tests.support.clocks import FastClock
 
 SLOW = Rate(per_minute=1, burst=5)
-"""Nothing comes back while a test runs."""
+"""A rate that allows no further request during a test."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """Quotas, and the views of the tasks that they count."""
+    """Quotas, and the views of their tasks."""
 
     views: TaskViews
     quotas: Quotas
@@ -32,7 +32,7 @@ def store(redis: Redis) -> Store:
 
 
 async def reserve(store: Store, owner: str, *task_ids: str) -> list[bool]:
-    """Reserve these tasks, one after another, of which the owner may have two."""
+    """Reserve these tasks in order for an owner with a limit of two."""
     return [await store.quotas.reserve_task(owner, task_id, 2) for task_id in task_ids]
 
 
@@ -43,7 +43,7 @@ async def create(store: Store, owner: str, task_id: str = "") -> TaskView:
 
 
 async def test_a_burst_of_requests_is_taken_exactly(store: Store) -> None:
-    """Of many requests at once as many pass as may; the others hear when there is room for the next one."""
+    """Of concurrent requests exactly a burst passes; the others get the time of the next free one."""
     owner, quotas = new_id(), store.quotas
 
     waits = await asyncio.gather(*(quotas.take_request(owner, SLOW) for _ in range(50)))
@@ -54,7 +54,7 @@ async def test_a_burst_of_requests_is_taken_exactly(store: Store) -> None:
 
 @pytest.mark.one_server  # the clock is that of one
 async def test_requests_do_not_wait_for_a_clock_that_was_put_back(redis: Redis) -> None:
-    """A burst is used up before; the next interval brings room, and not the next hour."""
+    """After a clock was set back, the next interval has room again, not the next hour."""
     clock, owner = FastClock(redis, timedelta(hours=1)), new_id()
     quotas = Quotas(clock)
     assert [await quotas.take_request(owner, SLOW) for _ in range(5)] == [0] * 5
@@ -64,7 +64,7 @@ async def test_requests_do_not_wait_for_a_clock_that_was_put_back(redis: Redis) 
 
 
 async def test_requests_come_back_evenly(store: Store) -> None:
-    """After the burst there is room for one request in each interval; refused ones use nothing up."""
+    """After the burst each interval allows one request; refused ones use none."""
     owner, quotas, rate = new_id(), store.quotas, Rate(per_minute=60, burst=2)
     for each in (owner, owner, new_id()):
         assert await quotas.take_request(each, rate) == 0
@@ -79,7 +79,7 @@ async def test_requests_come_back_evenly(store: Store) -> None:
 
 
 async def test_as_many_tasks_as_the_limit_are_reserved(store: Store) -> None:
-    """However many ask at once."""
+    """Concurrent calls reserve as many tasks as the limit."""
     owner, quotas = new_id(), store.quotas
 
     granted = await asyncio.gather(*(quotas.reserve_task(owner, new_id(), 5) for _ in range(50)))
@@ -89,7 +89,7 @@ async def test_as_many_tasks_as_the_limit_are_reserved(store: Store) -> None:
 
 
 async def test_reserving_a_task_again_is_free(store: Store) -> None:
-    """Before it exists, while it is open, and when it has ended: a client may repeat its message."""
+    """A repeated reservation is free: before the task exists, while it is open, and after its end."""
     owner, one, two = new_id(), new_id(), new_id()
 
     assert await reserve(store, owner, one, two, one, two, new_id()) == [True] * 4 + [False]
@@ -100,7 +100,7 @@ async def test_reserving_a_task_again_is_free(store: Store) -> None:
 
 
 async def test_tasks_of_sub_agents_do_not_count(store: Store) -> None:
-    """What a task does for itself does not keep its owner from starting another."""
+    """Tasks of sub-agents do not count against the owner's limit."""
     owner = new_id()
     view = await create(store, owner)
     for call in ("a", "b"):
@@ -110,7 +110,7 @@ async def test_tasks_of_sub_agents_do_not_count(store: Store) -> None:
 
 
 async def test_a_reservation_that_comes_to_nothing_passes(redis: Redis) -> None:
-    """A gateway that dies before it starts the task takes nothing away for long, whoever comes next."""
+    """The reservation of a gateway that dies before the start expires soon."""
     owner, died, quotas = new_id(), Quotas(redis, reservation=timedelta(milliseconds=100)), Quotas(redis)
     assert [await each.reserve_task(owner, new_id(), 2) for each in (died, quotas)] == [True, True]
 
@@ -119,7 +119,7 @@ async def test_a_reservation_that_comes_to_nothing_passes(redis: Redis) -> None:
 
 
 async def test_a_task_that_will_not_exist_is_released(store: Store) -> None:
-    """Its place is free at once, as is that of one that is deleted; a task that exists keeps its own."""
+    """The place of a task that will not exist, or is deleted, is free at once; existing tasks keep theirs."""
     owner, task_id = new_id(), new_id()
     view = await create(store, owner)
     assert await reserve(store, owner, task_id, new_id()) == [True, False]

@@ -1,4 +1,4 @@
-"""Secrets of a task: kept by name, forgotten together, shown to nobody."""
+"""Secrets of a task: stored by name, deleted together, shown to tools alone."""
 
 import pytest
 from pydantic import JsonValue
@@ -14,7 +14,7 @@ from tests.stores.examples import new_id, status, submitted
 
 @pytest.mark.parametrize("value", ["sé\x00\n", "", {"user": "ada", "pins": [1, None]}, 0, False, "\ud800"])
 async def test_a_secret_is_any_json_value(secrets: Secrets, value: JsonValue) -> None:
-    """It comes back as it was supplied, once it is accepted; accepting it again changes nothing."""
+    """An accepted secret is returned as the supplied JSON value; accepting it again changes nothing."""
     task_id = new_id()
     await secrets.put(task_id, "m", value)
 
@@ -25,7 +25,7 @@ async def test_a_secret_is_any_json_value(secrets: Secrets, value: JsonValue) ->
 
 
 async def test_what_was_not_accepted_is_none(secrets: Secrets) -> None:
-    """Another name, another task, or a message that was only brought, has none of it."""
+    """Another name or task, or a message that was not accepted, has no secret."""
     task_id = new_id()
     await secrets.put(task_id, "m", "x")
     await secrets.accept(task_id, "m", "token")
@@ -39,20 +39,20 @@ async def test_what_was_not_accepted_is_none(secrets: Secrets) -> None:
 
 
 async def test_a_later_secret_replaces_an_earlier_one(secrets: Secrets) -> None:
-    """The first one may have been wrong. One that was not accepted, or is once more, replaces nothing."""
+    """A later accepted secret replaces an earlier, possibly wrong one; others replace nothing."""
     task_id = new_id()
     for message_id, value in (("1", "wrong"), ("2", "right"), ("3", "refused")):
         await secrets.put(task_id, message_id, value)
 
     await secrets.accept(task_id, "1", "token")
     await secrets.accept(task_id, "2", "token")
-    await secrets.accept(task_id, "1", "token")  # by an attempt that was frozen
+    await secrets.accept(task_id, "1", "token")  # by an attempt that was suspended
 
     assert await secrets.get(task_id, "token") == "right"
 
 
 async def test_all_secrets_of_a_task_are_forgotten(secrets: Secrets) -> None:
-    """Those of other tasks stay; forgetting again changes nothing."""
+    """All secrets of a task can be deleted, repeatedly; those of other tasks stay."""
     task_id, other = new_id(), new_id()
     for owner in (task_id, other):
         await secrets.put(owner, "m", "x")
@@ -68,7 +68,10 @@ async def test_all_secrets_of_a_task_are_forgotten(secrets: Secrets) -> None:
 
 @pytest.mark.parametrize("ends", ["child", "root"])
 async def test_secrets_are_forgotten_when_the_clients_task_ends(redis: Redis, ends: str) -> None:
-    """In the step that publishes its last status; the end of a sub-agent's task forgets none."""
+    """Secrets are deleted in the step that publishes the last status of the client's task.
+
+    The end of a sub-agent's task deletes none.
+    """
     view, views, secrets = submitted(), TaskViews(redis), Secrets(redis)
     await secrets.put(view.task_id, "m", "x")
     await views.create(view)
@@ -81,7 +84,7 @@ async def test_secrets_are_forgotten_when_the_clients_task_ends(redis: Redis, en
 
 
 async def test_secrets_are_forgotten_though_the_view_was_lost(redis: Redis) -> None:
-    """It says which keys a task has; one that was put back says which there may be."""
+    """Secrets are deleted although the view was lost: a restored one has the keys that may exist."""
     view, views, secrets = submitted(), TaskViews(redis), Secrets(redis)
     await views.create(view)
     await secrets.put(view.task_id, "m", "x")

@@ -20,9 +20,7 @@ def _no_sundays(_: object) -> Veto:
 
 
 async def test_arguments_of_a_plugin_that_do_not_fit_run_nothing() -> None:
-    """If a plugin's arguments are invalid, the tool does not run, and the error says that a plugin changed
-    them.
-    """
+    """If a plugin makes arguments invalid, the tool does not run, and the error says why."""
     rig = Post(before(lambda call: call.model_copy(update={"arguments": "{}"})))
     result = await rig.run(rig.send())
     assert result.outcome == "error"

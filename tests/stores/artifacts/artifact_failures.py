@@ -1,4 +1,4 @@
-"""Changes of an artifact that fail in the middle, and what they leave behind."""
+"""Changes of an artifact that fail in the middle, and their remains."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ from tests.stores.blobs.blob_rig import open_rig
 from tests.stores.blobs.failing_blobs import FailingBlobs
 
 BEGINNING: Sequence[Change] = [Create("task", (NewPart("file", b"0" * 150),)), Append(b"tail")]
-"""Makes an artifact with a segment, which the next flush puts anew, and a tail."""
+"""Makes an artifact with a segment, which the next flush puts again, and a tail."""
 
 CHANGES: Mapping[str, Change] = {
     "append": Append(b"1" * SEGMENT),
@@ -51,7 +51,7 @@ def local_rig(redis: Redis, request: pytest.FixtureRequest) -> ArtifactRig:
 
 
 def with_blobs(rig: ArtifactRig, blobs: FailingBlobs) -> ArtifactRig:
-    """Return the same store as a process sees it that has these blobs."""
+    """Return the store of a process with these blobs."""
     other = redis_artifacts(rig.redis, rig.blob_rig, rig.clock, blobs=blobs)
     return replace(other, context_id=rig.context_id, task_id=rig.task_id)
 
@@ -86,7 +86,7 @@ def expected_contents(change: Change) -> list[bytes]:
 
 
 def kept_blobs(rig: ArtifactRig) -> set[str]:
-    """The keys of all blobs of artifacts that there are."""
+    """Return the keys of all blobs of artifacts."""
     assert isinstance(rig.blobs, LocalBlobs)
     directory = rig.blobs.directory
     return {str(path.relative_to(directory)) for path in directory.glob("artifact/*/*")}
@@ -97,7 +97,7 @@ async def named_blobs(rig: ArtifactRig) -> set[str]:
 
 
 async def housekeep(rig: ArtifactRig, *, later: timedelta = PENDING_TIME) -> tuple[int, int]:
-    """Run the housekeeping as if this much time had passed since blobs were left behind."""
+    """Run the housekeeping as if this much time had passed since blobs became unreferenced."""
     for pending in cast("list[str]", await rig.redis.zrange(PENDING_BLOBS_KEY, 0, -1)):
         await rig.redis.zincrby(PENDING_BLOBS_KEY, -later.total_seconds(), pending)
         for key in cast("list[str]", await rig.redis.zrange(pending, 0, -1)):

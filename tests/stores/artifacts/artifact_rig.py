@@ -20,12 +20,12 @@ TTL = timedelta(days=30)
 TASK = "task"
 BLOB_STORES = {"redis+local": "local", "redis+redis": "redis", "redis+s3": "s3"}
 ENCRYPTED = "encrypted"
-"""Redis, by a client that encrypts, and blobs in a directory."""
+"""Redis, with a client that encrypts, and blobs in a directory."""
 
 EVERYWHERE = pytest.mark.parametrize(
     "artifact_rig", ["redis+local", "redis+redis", "redis+s3", ENCRYPTED], indirect=True
 )
-"""What is tried on each kind of store in the gate too; all else is tried there with blobs in a directory."""
+"""The kinds of stores of each such test, in the gate too; other tests use blobs in a directory there."""
 
 
 def slow(*kinds: str) -> list[ParameterSet]:
@@ -39,7 +39,7 @@ WITH_BLOBS = pytest.mark.parametrize("artifact_rig", BLOB_STORES_HERE, indirect=
 
 @dataclass
 class Clock:
-    """A clock that a test sets forward."""
+    """A clock that a test advances."""
 
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -49,7 +49,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class ArtifactRig:
-    """An artifact store with what it is made of. `context_id` and `task_id` are the test's own."""
+    """An artifact store with its parts. `context_id` and `task_id` are the test's own."""
 
     artifacts: Artifacts
     views: TaskViews
@@ -77,7 +77,7 @@ class ArtifactRig:
 
 
 def open_artifacts(kind: str, request: pytest.FixtureRequest) -> ArtifactRig:
-    """Return a store of this kind, and start the servers it needs."""
+    """Return a store of this kind, and start its servers."""
     clock = Clock()
     if kind == ENCRYPTED:
         return redis_artifacts(request.getfixturevalue(ENCRYPTED), open_rig("local", request), clock)
@@ -88,7 +88,7 @@ def open_artifacts(kind: str, request: pytest.FixtureRequest) -> ArtifactRig:
 def redis_artifacts(
     redis: Redis, rig: BlobRig, clock: Clock | None = None, *, blobs: Blobs | None = None
 ) -> ArtifactRig:
-    """Return a store in Redis; `blobs` stands in front of the rig's."""
+    """Return a store in Redis; `blobs` replaces the rig's."""
     clock, views = clock or Clock(), TaskViews(redis)
     artifacts = Artifacts(
         redis, blobs or rig.blobs, ttl=TTL, inline_limit=INLINE, segment=SEGMENT, clock=clock
@@ -97,5 +97,5 @@ def redis_artifacts(
 
 
 async def read(artifacts: Artifacts, context_id: str, artifact_id: str, index: int = 0) -> bytes:
-    """Return all of a part."""
+    """Read all of a part."""
     return b"".join([piece async for piece in artifacts.read_part(context_id, artifact_id, index)])

@@ -1,4 +1,4 @@
-"""Clients fetch large parts that are whole from the blob store itself, where it has links."""
+"""Links with which clients fetch large complete parts from the blob store directly."""
 
 from contextlib import closing
 from uuid import uuid4
@@ -23,7 +23,10 @@ LARGE = bytes(range(256)) * (2 * SEGMENT_BYTES // 256 + 4096)
 
 
 async def test_whole_part_is_one_object(redis: Redis, s3_endpoint: str) -> None:
-    """The link of a complete part serves all of it on the terms asked for; deletion removes all objects."""
+    """The link of a complete part serves all of it with the requested headers.
+
+    Deletion removes all objects.
+    """
     bucket, context_id = new_bucket(s3_endpoint), f"owner:{uuid4()}"
     with closing(S3Blobs(bucket, endpoint=s3_endpoint, presigned=SECONDS)) as s3_blobs:
         linked = Artifacts(redis, s3_blobs)  # with segments of the real size

@@ -1,4 +1,4 @@
-"""What every artifact store promises, wherever its blobs are."""
+"""Guarantees of each artifact store, with each kind of blobs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -51,7 +51,7 @@ WHOLE_NUMBERS: dict[str, JsonValue] = {"type": "object", "properties": {"n": {"t
 
 
 def content_of(size: int) -> bytes:
-    """Bytes that are no text, all pieces of which differ."""
+    """Return bytes that are not text, all pieces of which differ."""
     return b"\xff" * min(size, 1) + b"".join(number.to_bytes(4, "big") for number in range(size))[: size - 1]
 
 
@@ -73,7 +73,7 @@ async def apply(rig: ArtifactRig, change: Change, operation_id: str = "") -> Sto
 
 @EVERYWHERE
 async def test_content_comes_back_byte_for_byte(artifact_rig: ArtifactRig) -> None:
-    """Whatever its size, a part is read as it was created, all of it and from any byte to any other."""
+    """A part of any size is read as it was created, completely and in any range."""
     for size in SIZES:
         content, name = content_of(size), f"of {size} bytes"
         made = await create(artifact_rig, file(content), artifact_id=name)
@@ -84,7 +84,7 @@ async def test_content_comes_back_byte_for_byte(artifact_rig: ArtifactRig) -> No
 
 
 async def test_log_says_what_was_done(artifact_rig: ArtifactRig) -> None:
-    """Each change counts the version up and is logged with its part, time and name; appends are numbered."""
+    """Each change increments the version and is logged with its part, time and name; appends are numbered."""
     await create(artifact_rig, text(), text())
     await apply(artifact_rig, Append(b"x", index=0), "first")
     await apply(artifact_rig, Replace(1, text()))
@@ -133,7 +133,7 @@ async def test_refused_change_changes_nothing(artifact_rig: ArtifactRig) -> None
 
 
 async def test_list_is_of_a_context_or_a_task(artifact_rig: ArtifactRig) -> None:
-    """Artifacts are listed oldest first, those of one task alone if one is named."""
+    """Artifacts of a context, or of one of its tasks, are listed oldest first."""
     rig, artifacts = artifact_rig, artifact_rig.artifacts
     for artifact_id, task_id in [("b", "one"), ("c", "two"), ("a", "one")]:
         rig.clock.at += timedelta(milliseconds=1)
@@ -149,7 +149,7 @@ async def test_list_is_of_a_context_or_a_task(artifact_rig: ArtifactRig) -> None
 
 
 async def test_time_to_live_counts_from_the_last_change(artifact_rig: ArtifactRig) -> None:
-    """An artifact is there for its time to live after its last change, and then not for any operation."""
+    """An artifact exists for its time to live after its last change, and then for no operation."""
     rig, artifacts = artifact_rig, artifact_rig.artifacts
     await create(rig, file(b"0" * 500), file(b"1" * 20))
     rig.clock.at += TTL - timedelta(seconds=1)
@@ -173,7 +173,7 @@ UNUSABLE_IDS = ["", ".", "..", "a\n", "\x00", "\x7f", "\x85", "a" * 256, "é" * 
 
 @pytest.mark.parametrize("artifact_id", UNUSABLE_IDS)
 async def test_unusable_id_is_refused(artifact_rig: ArtifactRig, artifact_id: str) -> None:
-    """Empty, too long, with control characters, or a step of a path: a ValueError says what is expected."""
+    """An id that is empty, too long, a path step or has control characters raises a ValueError."""
     artifacts, context_id = artifact_rig.artifacts, artifact_rig.context_id
     for call in (
         create(artifact_rig, text(), artifact_id=artifact_id),
@@ -186,7 +186,7 @@ async def test_unusable_id_is_refused(artifact_rig: ArtifactRig, artifact_id: st
 
 
 async def test_contexts_are_apart(artifact_rig: ArtifactRig) -> None:
-    """The artifact of another context is not there for any operation, also if the contexts look alike."""
+    """The artifact of another context exists for no operation, even of one with a similar id."""
     artifacts, context_id = artifact_rig.artifacts, artifact_rig.context_id
     await create(artifact_rig, file(b"0" * 500))
     for other in (f"{context_id}:a", context_id[:-1], f"{context_id}%3Aa", "", "expiring"):
@@ -215,7 +215,7 @@ async def test_two_writers_at_once_both_land(artifact_rig: ArtifactRig) -> None:
 
 
 async def test_repeated_operation_at_once_lands_once(artifact_rig: ArtifactRig) -> None:
-    """The same operation from two processes at once is made by one of them, and both hear what came of it."""
+    """The same operation from two processes is made once, and both get its result."""
     await create(artifact_rig, text(b""))
     results = await asyncio.gather(
         *(apply(artifact_rig, Append(b"x" * 300), operation_id="o") for _ in range(4))
@@ -224,20 +224,20 @@ async def test_repeated_operation_at_once_lands_once(artifact_rig: ArtifactRig) 
     assert await artifact_rig.content("a") == b"x" * 300
 
 
-# Who reads an artifact while others change it gets right bytes or a clear error.
+# A reader gets correct bytes or a clear error while the artifact changes.
 
 
 async def read_while(
     pieces: AsyncIterator[bytes], change: Callable[[], Awaitable[object]]
 ) -> AsyncIterator[bytes]:
-    """Read on after each piece when the artifact has changed."""
+    """Continue reading after each piece, once the artifact has changed."""
     async for piece in pieces:
         yield piece
         await change()
 
 
 async def test_reader_sees_what_was_there_when_it_began(artifact_rig: ArtifactRig) -> None:
-    """What is appended while somebody reads is not read, and moves nothing under the reader's eyes."""
+    """A reader gets the artifact as it was at the start; concurrent appends do not move its positions."""
     rig, content = artifact_rig, content_of(2 * SEGMENT + 150)
     await create(rig, file(content))
 
@@ -255,7 +255,7 @@ async def test_reader_sees_what_was_there_when_it_began(artifact_rig: ArtifactRi
 @WITH_BLOBS
 @pytest.mark.parametrize("change", ["replace", "override", "recreate", "delete"])
 async def test_reader_of_what_is_replaced_is_told(artifact_rig: ArtifactRig, change: str) -> None:
-    """A reader that was given a piece never gets one of other content behind it: it fails by that name."""
+    """A reader never gets a piece of other content after a replacement: it fails by that name."""
     rig = artifact_rig
     other = (file(b"x" * 5 * SEGMENT),)
     await create(rig, file(content_of(3 * SEGMENT)))
@@ -277,7 +277,7 @@ async def test_reader_of_what_is_replaced_is_told(artifact_rig: ArtifactRig, cha
 
 @WITH_BLOBS
 async def test_damaged_blob_is_told(artifact_rig: ArtifactRig) -> None:
-    """Of a part with a damaged segment the others are read, and then comes a clear error of its checksum."""
+    """A damaged segment is a clear checksum error; the others are read."""
     rig, content = artifact_rig, content_of(3 * SEGMENT)
     await create(rig, file(content), file(b"0" * 150))
     assert rig.blob_rig
@@ -288,12 +288,12 @@ async def test_damaged_blob_is_told(artifact_rig: ArtifactRig) -> None:
     assert await anext(pieces) == content[:SEGMENT]
     with pytest.raises(BlobCorruptError, match="sha256"):
         await anext(pieces)
-    with pytest.raises(BlobCorruptError):  # put anew it would get a new checksum, which would hide the damage
+    with pytest.raises(BlobCorruptError):  # a second put would make a new checksum, which hides the damage
         await apply(rig, Append(b"1" * 300))
 
 
 async def test_lost_blob_is_told(rig: ArtifactRig) -> None:
-    """A segment that is gone though the artifact did not change is missing, also for a writer."""
+    """A lost segment of an unchanged artifact is missing for readers and writers."""
     await create(rig, file(b"0" * 150))
     await rig.blobs.delete((await rig.record("a")).blob_keys()[0])
     with pytest.raises(BlobMissingError):
@@ -303,7 +303,7 @@ async def test_lost_blob_is_told(rig: ArtifactRig) -> None:
 
 
 async def test_damaged_tail_is_told(rig: ArtifactRig, own_redis: Redis) -> None:
-    """What Redis keeps inline is checked too: other bytes are damage, none are a loss."""
+    """Inline content of Redis is checked, too: other bytes are damage, missing ones a loss."""
     await create(rig, file(b"0" * 80))
     tail = ArtifactAddress(rig.context_id, "a").tail_key(0)
     await own_redis.setrange(tail, 7, "damage")
@@ -318,7 +318,7 @@ async def test_damaged_tail_is_told(rig: ArtifactRig, own_redis: Redis) -> None:
 
 @pytest.mark.parametrize(("inline", "days"), [(100_000, 30), (5, 7)])
 async def test_settings_reach_the_store(redis: Redis, inline: int, days: int) -> None:
-    """They say how much stays inline, and how long artifacts live: 100,000 bytes and 30 days without any."""
+    """Settings limit inline content and the time to live: 100,000 bytes and 30 days by default."""
     settings, retention = (
         ArtifactSettings(artifact_inline_bytes=inline),
         RetentionSettings(artifact_ttl_days=days),

@@ -1,4 +1,4 @@
-"""Whatever fails in the middle of a change, it is made or not made, and nothing stays behind for long."""
+"""Changes that fail in the middle: made completely or not at all, and without lasting remains."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -39,8 +39,8 @@ from tests.stores.blobs.failing_blobs import DiedError, FailingBlobs, Moment, aw
 async def test_process_may_die_at_any_blob(rig: ArtifactRig, change: Change, moment: Moment) -> None:
     """Dead before or after any call of the blob store, a change is made, or not.
 
-    An hour later housekeeping has deleted the blobs that nobody names, and no others; and the change, tried
-    again, is made once.
+    An hour later the housekeeping has deleted the unreferenced blobs and no others. The change, tried again,
+    is made once.
     """
     for fatal in count(1):
         rig = replace(rig, context_id=f"owner:{uuid4()}", task_id=f"task-{uuid4()}")
@@ -92,9 +92,9 @@ async def test_store_that_is_away_changes_nothing(rig: ArtifactRig, change: Chan
 async def test_blob_that_cannot_be_deleted_now_is_deleted_later(
     rig: ArtifactRig, change: Change, puts: int
 ) -> None:
-    """A change that is made stays so when old blobs cannot be deleted; the housekeeping sees to them."""
+    """A change stands if old blobs cannot be deleted; the housekeeping deletes them."""
     await begin(rig)
-    await housekeep(rig)  # of those that were put for what is there now it knows nothing any more
+    await housekeep(rig)  # removes the present blobs from its list
     process = with_blobs(rig, FailingBlobs(rig.blobs, puts + 1, error=away()))
     await apply(process, change)
     assert len(kept_blobs(rig)) == puts + 1
@@ -104,7 +104,7 @@ async def test_blob_that_cannot_be_deleted_now_is_deleted_later(
 
 
 async def test_process_may_die_while_it_deletes(rig: ArtifactRig) -> None:
-    """An artifact whose deletion was cut short is gone; its blobs follow an hour later."""
+    """An artifact whose deletion was interrupted is gone; its blobs follow an hour later."""
     assert rig.redis
     await apply(rig, Create("task", (NewPart("file", b"0" * 900), NewPart("file", b"1" * 50))))
     process = with_blobs(rig, FailingBlobs(rig.blobs, 1))
@@ -120,7 +120,7 @@ async def test_process_may_die_while_it_deletes(rig: ArtifactRig) -> None:
 
 @pytest.mark.parametrize("moment", ["pause", "before_get"])
 async def test_other_writer_comes_between(rig: ArtifactRig, moment: str) -> None:
-    """A writer that finds another's change when its blobs are put, or read, begins again from there."""
+    """A writer that finds another's change while it puts or reads blobs starts again from there."""
     await begin(rig)
     others = iter([Append(b"2" * 500)])
 
@@ -137,7 +137,7 @@ async def test_other_writer_comes_between(rig: ArtifactRig, moment: str) -> None
 
 
 async def test_blobs_that_waited_too_long_are_put_again(rig: ArtifactRig) -> None:
-    """A record never names blobs that were put so long ago that they may have been cleared away since."""
+    """A record never refers to blobs so old that the housekeeping may have deleted them."""
     await begin(rig)
     waits = iter([PENDING_TIME])
 
@@ -152,7 +152,7 @@ async def test_blobs_that_waited_too_long_are_put_again(rig: ArtifactRig) -> Non
 
 
 async def test_deleted_in_between(rig: ArtifactRig) -> None:
-    """A writer whose artifact is deleted meanwhile fails by that name and leaves nothing behind."""
+    """A writer whose artifact is deleted in between fails by that name and leaves nothing behind."""
     await begin(rig)
     remove = rig.artifacts.delete_artifact
     blobs = FailingBlobs(rig.blobs, pause=lambda: remove(rig.context_id, "a"))
@@ -163,7 +163,7 @@ async def test_deleted_in_between(rig: ArtifactRig) -> None:
 
 @pytest.mark.parametrize("way", ["away", "lost"])
 async def test_an_artifact_fails_without_its_blobs(rig: ArtifactRig, way: str) -> None:
-    """A task has to come to its end, whatever became of the blobs; the content stays as it was."""
+    """An artifact can be failed without its blobs, so that its task can end; the content stays."""
     await begin(rig)
     before = await rig.record("a")
 
@@ -187,10 +187,10 @@ PIECE = 1 << 16
 
 
 class AnswerEater:
-    """A proxy before Redis: cuts a connection instead of passing on the answer to the next transaction.
+    """A proxy before Redis that cuts a connection instead of forwarding the next transaction's answer.
 
-    With `before`, it cuts the connection without passing on the request. With `is_closing`, no connection
-    comes about after that.
+    With `before`, it cuts the connection without forwarding the request. With `is_closing`, it refuses
+    connections after that.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -200,7 +200,7 @@ class AnswerEater:
         self.is_closing = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass requests on, and answers back, one after the other."""
+        """Forward requests and answers, one after the other."""
         if self.is_closing and not self.is_hungry:
             writer.close()
             return
@@ -216,7 +216,7 @@ class AnswerEater:
                 await asyncio.wait([answers])
                 if not self.before:
                     to_server.write(request)
-                    await from_server.read(1)  # now it is done
+                    await from_server.read(1)  # now the transaction is done
                 break
         answers.cancel()
         await asyncio.wait([answers])
@@ -229,7 +229,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 @asynccontextmanager
 async def behind(eater: AnswerEater, rig: ArtifactRig) -> AsyncGenerator[ArtifactRig]:
-    """Yield the same store as a process sees it whose Redis is behind the proxy."""
+    """Return the store of a process whose Redis is behind the proxy."""
     assert rig.blob_rig
     async with await asyncio.start_server(eater.serve, LOOPBACK, 0) as server:
         url = f"redis://{LOOPBACK}:{server.sockets[0].getsockname()[1]}/0"
@@ -252,7 +252,7 @@ def eater(own_redis: Redis) -> AnswerEater:
 async def test_lost_answer_is_looked_up(
     rig: ArtifactRig, eater: AnswerEater, change: Change, before: object
 ) -> None:
-    """If the connection breaks at the transaction, the change is made once, whether it was done or not."""
+    """If the connection breaks at the transaction, the change is made once, executed before or not."""
     await begin(rig)
     async with behind(eater, rig) as process:
         eater.before = bool(before)
@@ -266,7 +266,7 @@ async def test_lost_answer_is_looked_up(
 
 @pytest.mark.one_server  # as above
 async def test_operation_is_safe_to_repeat(rig: ArtifactRig, eater: AnswerEater) -> None:
-    """If Redis is lost after the transaction, the caller does not know; its next try changes nothing."""
+    """If Redis is lost after the transaction, a retry of the caller changes nothing."""
     await begin(rig)
     async with behind(eater, rig) as process:
         eater.is_closing = True

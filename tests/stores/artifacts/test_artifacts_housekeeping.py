@@ -1,4 +1,4 @@
-"""The housekeeping clears away what has expired, and nothing that was changed since."""
+"""Housekeeping of artifacts: it deletes expired ones, and none that changed since."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from tests.stores.artifacts.artifact_rig import TTL, ArtifactRig
 
 
 async def test_housekeeping_removes_expired_artifacts(rig: ArtifactRig) -> None:
-    """Artifacts past their time to live go with all of their content; those changed since stay."""
+    """Expired artifacts are deleted with all content; those changed since stay."""
     assert rig.redis
     for artifact_id in ("old", "changed"):
         create = Create("task", (NewPart("file", b"0" * 900), NewPart("file", b"1")))
@@ -35,7 +35,7 @@ async def test_housekeeping_removes_expired_artifacts(rig: ArtifactRig) -> None:
 
 
 async def test_results_of_tools_are_cleared_away_though_they_are_never_listed(rig: ArtifactRig) -> None:
-    """Their content with them."""
+    """Results of tools, which are not listed, are deleted with their content."""
     artifact_id = result_artifact("task", "r00001-0123abcd")
     create = Create("task", (NewPart("file", b"0" * 900),), complete=True)
     await rig.artifacts.apply(rig.context_id, artifact_id, create)
@@ -47,7 +47,7 @@ async def test_results_of_tools_are_cleared_away_though_they_are_never_listed(ri
 
 
 async def test_a_result_that_is_kept_again_leaves_nothing_behind(rig: ArtifactRig) -> None:
-    """Whether an attempt says the same again, or the next one something else: there is one artifact."""
+    """A result that is stored again, the same or another, leaves one artifact."""
     task = TaskRef(task_id="task", run_id="run", context_id="c", owner="o", agent_id="agent")
     for attempt, text in (("a/", "x" * 900), ("a/", "x" * 900), ("b/", "y" * 900)):
         result = ToolMessage(call_id="call", name="tool", content=text)
@@ -63,7 +63,7 @@ async def test_a_result_that_is_kept_again_leaves_nothing_behind(rig: ArtifactRi
 
 
 async def test_an_artifact_that_was_changed_since_it_was_listed_stays(rig: ArtifactRig) -> None:
-    """The list that the housekeeping goes through may be older than the record, and is put right."""
+    """An artifact that changed after it was listed stays, and its place in the list is corrected."""
     assert rig.redis
     await begin(rig)
     record = await rig.record("a")
@@ -76,7 +76,10 @@ async def test_an_artifact_that_was_changed_since_it_was_listed_stays(rig: Artif
 
 
 async def test_unreadable_records_hold_up_nothing_however_many(rig: ArtifactRig) -> None:
-    """The next step begins behind them, and the one after the last finds nothing; what is kept stays."""
+    """Any number of unreadable records stay and do not block the housekeeping.
+
+    The next step starts after them, and the one after the last finds nothing.
+    """
     assert rig.redis
     await begin(rig)
     unreadable = {f"everloop:artifact:{{c}}:{number}": 0 for number in range(1001)}

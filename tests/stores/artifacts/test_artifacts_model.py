@@ -1,4 +1,4 @@
-"""Random histories of an artifact: every store comes to what a naive model comes to."""
+"""Random histories of an artifact: each store has the same result as a naive model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Step:
-    """A change under a name, which may be empty or that of an earlier one."""
+    """A change with a name, which may be empty or that of an earlier one."""
 
     change: Change | Delete
     operation_id: str
@@ -43,7 +43,7 @@ class Step:
 
 @dataclass
 class Model:
-    """What a person expects of an artifact; `parts` are their contents."""
+    """The expected artifact; `parts` are their contents."""
 
     parts: list[bytes] = field(default_factory=list[bytes])
     status: ArtifactStatus = ArtifactStatus.BUILDING
@@ -52,7 +52,7 @@ class Model:
     known: set[str] = field(default_factory=set[str])
 
     def apply(self, step: Step) -> type[ArtifactError] | None:
-        """Make a change, or return why not."""
+        """Make a change, or return the reason of its refusal."""
         if isinstance(step.change, Delete):
             self.version, self.chunks = 0, 0
             self.known.clear()

@@ -1,4 +1,4 @@
-"""Datasets: the rows that come in come out, each checked against a schema that may be anybody's."""
+"""Datasets: rows are stored and read, each checked against a schema of any origin."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ BAD_ROWS: list[Mapping[str, object]] = [
 
 
 async def test_bad_row_keeps_its_batch_out(artifacts: Artifacts, context_id: str) -> None:
-    """One row that breaks the schema, or is no JSON, is named, and none of its batch is written."""
+    """A row that breaks the schema, or is not JSON, is named, and no row of its batch is written."""
     await make(artifacts, context_id, {"n": 0}, schema=SCHEMA)
     for row in BAD_ROWS:
         with pytest.raises(RowInvalidError, match="row 1"):
@@ -78,7 +78,7 @@ async def test_bad_row_keeps_its_batch_out(artifacts: Artifacts, context_id: str
 
 
 async def test_a_schema_of_rows_is_looked_at_apart(artifacts: Artifacts, context_id: str) -> None:
-    """A model wrote it: while it is checked, and rows by it, a worker goes on."""
+    """A schema of a model, and rows by it, are checked without blocking the worker."""
     schema: dict[str, JsonValue] = {"properties": {"x": {"pattern": "^(a+)+$"}}}
 
     await while_checks_wait(make(artifacts, context_id, schema=schema))

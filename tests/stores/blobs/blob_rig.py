@@ -1,4 +1,4 @@
-"""Blob stores of each kind for tests, each with a way to damage what it keeps behind its back."""
+"""Blob stores of each kind for tests, with a way to damage stored blobs."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,26 +18,26 @@ from tests.support.servers.buckets import client_of, new_bucket
 PREFIX = "everloop/"
 
 ALL_STORES = ["local", "redis", pytest.param("s3", marks=pytest.mark.slow)]
-"""The gate tries what every store promises on the first two, and S3 with what only S3 promises."""
+"""The gate tests guarantees of all stores on the first two, and on S3 those of S3 alone."""
 
 Damaged = Literal["content", "checksum"]
 
 
 @dataclass(frozen=True)
 class BlobRig:
-    """A store, and a way to damage a blob behind its back: its content, or the checksum beside it."""
+    """A store, and a way to damage a stored blob: its content, or its checksum."""
 
     blobs: Blobs
     damage: Callable[[str, Damaged], Awaitable[None]]
 
 
 def new_key() -> str:
-    """A key that no other test uses."""
+    """Return a key of this test alone."""
     return f"payloads/task%2F{uuid4()}/content"
 
 
 def open_rig(kind: str, request: pytest.FixtureRequest) -> BlobRig:
-    """Return a store of this kind, and start the server it needs."""
+    """Return a store of this kind, and start its server."""
     if kind == "local":
         return _local(request.getfixturevalue("tmp_path") / "blobs")
     if kind == "redis":
@@ -46,20 +46,20 @@ def open_rig(kind: str, request: pytest.FixtureRequest) -> BlobRig:
 
 
 def turned(content: bytes, at: int = 0) -> bytes:
-    """Return the content with another byte at this place."""
+    """Return the content with another byte at this position."""
     changed = bytearray(content)
     changed[at] ^= 1
     return bytes(changed)
 
 
 def _place(what: Damaged) -> int:
-    """Where to change a value that ends with its checksum."""
+    """Return the position to change in a value that ends with its checksum."""
     return -1 if what == "checksum" else 3
 
 
 def _local(directory: Path) -> BlobRig:
     directory.mkdir()
-    (directory / PROBE_KEY).touch()  # otherwise nothing counts as missing
+    (directory / PROBE_KEY).touch()  # otherwise no blob counts as missing
 
     async def damage(key: str, what: Damaged) -> None:
         path = directory / key

@@ -1,4 +1,4 @@
-"""A blob store that fails, or takes the process along, at a chosen call."""
+"""A blob store that fails, or ends the process, at a chosen call."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -11,15 +11,15 @@ Moment = Literal["before", "after"]
 
 
 class DiedError(BaseException):
-    """The process ends here: nothing of it may run any more but what the interpreter does."""
+    """The end of the process: only the interpreter may still run."""
 
 
 @dataclass
 class FailingBlobs(Blobs):
-    """Another store, whose put and delete fail: call number `fatal` of them (from 1) ends in `error`.
+    """A store whose put or delete number `fatal` (from 1) raises `error`.
 
-    `moment` is before or after it is done. `pause` is awaited before each of these calls, and
-    `before_get` before each get.
+    `moment` is before or after the effect. `pause` is awaited before each of these calls, and `before_get`
+    before each get.
     """
 
     inner: Blobs
@@ -67,5 +67,5 @@ class FailingBlobs(Blobs):
 
 
 def away() -> BlobsUnavailableError:
-    """The error of a store that is away for a moment."""
+    """Return the error of a store with a short outage."""
     return BlobsUnavailableError("the blob store", "away")

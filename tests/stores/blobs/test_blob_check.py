@@ -1,4 +1,4 @@
-"""At start a process learns whether its blob store is the one that the others use, and whether it works."""
+"""The check of a blob store at start: it works, and is the one of the other processes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tests.stores.blobs.blob_rig import new_key
 from tests.support.servers.buckets import new_bucket
 
 TOGETHER = 8
-"""Processes that start at once."""
+"""The number of processes that start at the same time."""
 
 
 async def _is_fit(blobs: Blobs, redis: Redis) -> bool:
@@ -31,7 +31,7 @@ async def _is_fit(blobs: Blobs, redis: Redis) -> bool:
 
 
 async def test_new_store_is_given_an_id_once(own_redis: Redis, tmp_path: Path) -> None:
-    """The first process makes the id, in the store and in Redis for good; the next ones keep it."""
+    """The first process creates the id in the store and in Redis; later ones reuse it."""
     blobs = LocalBlobs(tmp_path / "blobs")
     await check_blobs(blobs, own_redis)
     made = await blobs.get(PROBE_KEY)
@@ -39,7 +39,7 @@ async def test_new_store_is_given_an_id_once(own_redis: Redis, tmp_path: Path) -
     assert await blobs.get(PROBE_KEY) == made
     assert await own_redis.get(STORE_ID_KEY) == made.decode()
     assert await own_redis.ttl(STORE_ID_KEY) == -1
-    await own_redis.flushall()  # Redis may lose its data: the id in the store counts
+    await own_redis.flushall()  # Redis may lose its data: the store's id counts
     await check_blobs(blobs, own_redis)
     assert await own_redis.get(STORE_ID_KEY) == made.decode()
     await own_redis.flushall()
@@ -48,7 +48,7 @@ async def test_new_store_is_given_an_id_once(own_redis: Redis, tmp_path: Path) -
 
 
 async def test_restart_on_an_unmounted_volume_is_refused(own_redis: Redis, tmp_path: Path) -> None:
-    """An empty directory in place of the one in use stops a process with a remedy, and stays empty."""
+    """An empty directory in place of the store stops a process with a remedy, and stays empty."""
     mounted, away = tmp_path / "blobs", tmp_path / "away"
     await check_blobs(LocalBlobs(mounted), own_redis)
     mounted.rename(away)
@@ -63,7 +63,7 @@ async def test_restart_on_an_unmounted_volume_is_refused(own_redis: Redis, tmp_p
 
 
 async def test_store_of_another_deployment_is_refused(own_redis: Redis, tmp_path: Path) -> None:
-    """A store with an id of its own is not the one in use until the operator says so."""
+    """A store with another id is refused until the operator accepts it."""
     await check_blobs(LocalBlobs(tmp_path / "in_use"), own_redis)
     other = LocalBlobs(tmp_path / "other")
     await other.put(PROBE_KEY, b"other")
@@ -76,7 +76,7 @@ async def test_store_of_another_deployment_is_refused(own_redis: Redis, tmp_path
 
 @pytest.mark.parametrize("kind", ["local", "redis"])
 async def test_processes_that_start_together_agree(own_redis: Redis, tmp_path: Path, kind: str) -> None:
-    """Several processes at once on an empty store all start, and the store has the id that Redis names."""
+    """Several processes that start on an empty store all succeed, with the id that Redis has."""
 
     def store() -> Blobs:
         return RedisBlobs(own_redis) if kind == "redis" else LocalBlobs(tmp_path / "blobs")
@@ -86,7 +86,7 @@ async def test_processes_that_start_together_agree(own_redis: Redis, tmp_path: P
 
 
 async def test_of_processes_with_different_stores_one_starts(own_redis: Redis, tmp_path: Path) -> None:
-    """Empty directories of their own, as relative ones give, are found out though all start together."""
+    """Of processes with different directories, such as relative ones, one starts, even at the same time."""
     stores = [LocalBlobs(tmp_path / str(number)) for number in range(TOGETHER)]
     fits = await asyncio.gather(*(_is_fit(blobs, own_redis) for blobs in stores))
     assert sum(fits) == 1
@@ -96,7 +96,10 @@ async def test_of_processes_with_different_stores_one_starts(own_redis: Redis, t
 async def test_process_that_died_while_it_made_the_store_is_got_over(
     own_redis: Redis, tmp_path: Path, store_id: str
 ) -> None:
-    """Its lock ends by itself; whether or not it put an id into the store, the next process starts."""
+    """The lock of a process that died expires.
+
+    With its id in the store or without, the next process starts.
+    """
     blobs = LocalBlobs(tmp_path)
     if store_id:
         await blobs.put(PROBE_KEY, store_id.encode())
@@ -109,7 +112,7 @@ async def test_process_that_died_while_it_made_the_store_is_got_over(
 async def test_a_process_without_a_setting_finds_the_directory_in_use(
     own_redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that is started beside `everloop up`, in another working directory, leaves nothing there."""
+    """A worker without a setting, started beside `everloop up`, uses its directory and creates no other."""
     monkeypatch.chdir(tmp_path)
     async with opened_blobs(BlobSettings(), own_redis) as blobs:
         await blobs.put("payloads/a", b"a")
@@ -123,7 +126,10 @@ async def test_a_process_without_a_setting_finds_the_directory_in_use(
 
 
 async def test_a_directory_that_was_given_is_not_exchanged(own_redis: Redis, tmp_path: Path) -> None:
-    """It is refused; the message names the one in use, and nothing that would harm a deployment."""
+    """A configured directory is refused, not replaced.
+
+    The message names the one in use, and no harmful remedy.
+    """
     used = tmp_path / "used"
     async with opened_blobs(BlobSettings(blob_directory=used), own_redis):
         pass
@@ -139,7 +145,7 @@ CONTENT = bytes(range(256)) * 4000
 
 
 async def test_unusable_store_is_said_at_start(own_redis: Redis, s3_endpoint: str, tmp_path: Path) -> None:
-    """A bucket that is not there, or a directory that cannot be, ends a process with a line that names it."""
+    """A missing bucket, or an impossible directory, ends a process with a line that names it."""
     (tmp_path / "file").touch()
     bucket = BlobSettings(blobs="s3", s3_bucket=f"blobs-{uuid4()}", s3_endpoint=s3_endpoint)
     directory = BlobSettings(blob_directory=tmp_path / "file" / "blobs")
@@ -153,7 +159,7 @@ async def test_unusable_store_is_said_at_start(own_redis: Redis, s3_endpoint: st
 async def test_settings_choose_the_store(
     own_redis: Redis, s3_endpoint: str, tmp_path: Path, kind: str
 ) -> None:
-    """Each value of EVERLOOP_BLOBS opens a store that works."""
+    """Each value of EVERLOOP_BLOBS opens a working store."""
     of_s3 = {"s3_bucket": new_bucket(s3_endpoint), "s3_endpoint": s3_endpoint} if kind == "s3" else {}
     settings = BlobSettings.model_validate({"blobs": kind, "blob_directory": tmp_path, **of_s3})
     async with opened_blobs(settings, own_redis) as blobs:
@@ -165,7 +171,7 @@ async def test_settings_choose_the_store(
 async def test_links_are_made_only_when_they_are_asked_for(
     own_redis: Redis, encrypted: Redis, s3_endpoint: str
 ) -> None:
-    """Without EVERLOOP_S3_PRESIGNED nobody gets an address of S3, nor of what clients could not read."""
+    """Without EVERLOOP_S3_PRESIGNED no link to S3 is made, and none to encrypted content."""
     settings = BlobSettings(blobs="s3", s3_bucket=new_bucket(s3_endpoint), s3_endpoint=s3_endpoint)
     asked = settings.model_copy(update={"s3_presigned": 900})
     async with opened_blobs(settings, own_redis) as blobs:
@@ -190,7 +196,7 @@ WRONG: Sequence[tuple[dict[str, object], str]] = [
 
 @pytest.mark.parametrize(("settings", "variable"), WRONG)
 def test_wrong_settings_name_the_variable(settings: dict[str, object], variable: str) -> None:
-    """What does not fit together is explained in one line that begins with the variable."""
+    """Contradictory settings are one line that begins with the variable."""
     with pytest.raises(ValidationError) as raised:
         BlobSettings.model_validate(settings)
     assert explain(raised.value).startswith(variable)

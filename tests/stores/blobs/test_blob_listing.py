@@ -1,4 +1,4 @@
-"""What the housekeeping sees of a blob store: old blobs, page by page, and nothing that was put since."""
+"""The blobs that the housekeeping lists: old ones, in pages, and none put since."""
 
 import os
 import time
@@ -31,7 +31,7 @@ async def old_keys(blobs: Blobs, folder: str, age: timedelta) -> list[str]:
 
 @pytest.fixture(params=["local", "s3"])
 def blobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Blobs:
-    """Stores that remove nothing by themselves, with pages of two blobs."""
+    """Return stores that remove nothing by themselves, with pages of two blobs."""
     monkeypatch.setattr(local, "PAGE", 2)
     monkeypatch.setattr(s3, "LISTED", 2)
     return open_rig(str(request.param), request).blobs
@@ -43,7 +43,10 @@ def age_file(path: Path, age: timedelta) -> None:
 
 
 async def test_every_old_blob_of_a_folder_is_found(blobs: Blobs) -> None:
-    """Once, whatever signs the keys hold; blobs of other folders, and new ones, are not."""
+    """Each old blob of a folder is listed once, with any characters in its key.
+
+    Others and new ones are not.
+    """
     keys = [f"payloads/{folder}/{name}" for folder in ("a", "a.b", "a%2F", "a-b") for name in ("x", "y", "z")]
     for key in [*keys, "payloads-too/a/x", "artifact/a/x"]:
         await blobs.put(key, b"content")
@@ -55,7 +58,7 @@ async def test_every_old_blob_of_a_folder_is_found(blobs: Blobs) -> None:
 
 
 async def test_only_what_is_still_old_is_removed(blobs: Blobs) -> None:
-    """Somebody may have put it since it was listed; what is gone already is no error."""
+    """A listed blob is removed if it is still old; a missing one is not an error."""
     await blobs.put("payloads/a/x", b"content")
 
     assert not await blobs.remove("payloads/a/x", HOUR)
@@ -68,7 +71,7 @@ async def test_only_what_is_still_old_is_removed(blobs: Blobs) -> None:
 
 
 async def test_a_folder_can_be_removed(blobs: Blobs) -> None:
-    """However new its blobs are; those of others stay. Nothing in it is no error."""
+    """A folder is removed with new blobs and without others'; an empty one is not an error."""
     for key in ("payloads/a/x", "payloads/a/y", "payloads/ab/x"):
         await blobs.put(key, b"content")
 
@@ -80,7 +83,7 @@ async def test_a_folder_can_be_removed(blobs: Blobs) -> None:
 
 
 async def test_a_file_that_is_put_again_is_new(tmp_path: Path) -> None:
-    """Its content stands there already, and yet it stays for another time to live."""
+    """A file that is put again counts as new, although its content is not written again."""
     blobs = LocalBlobs(tmp_path)
     await blobs.put("payloads/a/x", b"content")
     age_file(tmp_path / "payloads/a/x", DAY)
@@ -93,7 +96,10 @@ async def test_a_file_that_is_put_again_is_new(tmp_path: Path) -> None:
 async def test_an_object_that_is_put_again_is_new(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In S3 too, if it is half a day old: before that, nothing is sent again."""
+    """An object that is put again counts as new on S3, too, if it is half a day old.
+
+    Before that, it is not sent.
+    """
     blobs = open_rig("s3", request).blobs
     await blobs.put("payloads/a/x", b"content")
     put_at = datetime.now(UTC)
@@ -101,7 +107,7 @@ async def test_an_object_that_is_put_again_is_new(
     assert await old_keys(blobs, "payloads", datetime.now(UTC) - put_at) == ["payloads/a/x"]
 
     monkeypatch.setattr(s3, "RENEWED_AFTER", timedelta(days=-1))
-    listed_at = datetime.now(UTC).replace(microsecond=0)  # S3 tells whole seconds
+    listed_at = datetime.now(UTC).replace(microsecond=0)  # S3 has whole seconds
     while datetime.now(UTC).replace(microsecond=0) <= listed_at:
         await blobs.put("payloads/a/x", b"content")
     await blobs.put("payloads/a/x", b"content")
@@ -109,7 +115,7 @@ async def test_an_object_that_is_put_again_is_new(
 
 
 async def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
-    """Nothing outside of the directory is listed or removed."""
+    """Symbolic links are not followed: nothing outside of the directory is listed or removed."""
     elsewhere = tmp_path / "elsewhere" / "x"
     elsewhere.parent.mkdir()
     elsewhere.touch()
@@ -120,7 +126,7 @@ async def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
 
 
 async def test_redis_tells_what_is_half_over(redis: Redis) -> None:
-    """A payload in Redis is as old as its last use; renewed it is new; Redis itself removes it."""
+    """The age of a payload in Redis counts from its last use or renewal; Redis removes it by itself."""
     blobs, name = RedisBlobs(redis, ttl=DAY), f"payloads/{uuid4()}/x"
     await blobs.put(name, b"content")
     await redis.expire(blob_key(name), HOUR)

@@ -1,4 +1,4 @@
-"""Every blob store keeps the same promises: in memory, in a directory, in Redis and on S3."""
+"""Guarantees of each blob store: in memory, in a directory, in Redis and on S3."""
 
 import asyncio
 import contextlib
@@ -53,14 +53,14 @@ def blobs(rig: BlobRig) -> Blobs:
     ids=["empty", "short", "1 MB", "one upload", "two parts", "noise", "zeros"],
 )
 async def test_returns_what_was_put(blobs: Blobs, content: bytes) -> None:
-    """Content comes back byte for byte, whatever its length and its bytes are."""
+    """Content of any length and bytes is returned unchanged."""
     key = new_key()
     await blobs.put(key, content)
     assert await blobs.get(key) == content
 
 
 async def test_missing_blob_is_told_by_key_alone(blobs: Blobs) -> None:
-    """A blob that is not there raises BlobMissingError that names the key, not the place: clients read it."""
+    """A missing blob raises BlobMissingError with the key, not the place, because clients read it."""
     key = new_key()
     with pytest.raises(BlobMissingError) as raised:
         await blobs.get(key)
@@ -69,7 +69,7 @@ async def test_missing_blob_is_told_by_key_alone(blobs: Blobs) -> None:
 
 
 async def test_deleted_blob_is_missing_and_can_be_put_again(blobs: Blobs) -> None:
-    """Delete and put may be repeated, as after a crash; the next put brings the blob back."""
+    """Delete and put may be repeated, as after a crash; the next put restores the blob."""
     key = new_key()
     for _ in range(2):
         await blobs.put(key, CONTENT)
@@ -84,7 +84,7 @@ async def test_deleted_blob_is_missing_and_can_be_put_again(blobs: Blobs) -> Non
 @pytest.mark.parametrize("content", [CONTENT, NOISE], ids=["1 MB", "large"])
 @pytest.mark.parametrize("what", ["content", "checksum"])
 async def test_damaged_blob_is_never_returned(rig: BlobRig, what: Damaged, content: bytes) -> None:
-    """Content and sha256 that do not go together raise BlobCorruptError with the key alone."""
+    """A mismatch of content and sha256 raises BlobCorruptError with the key alone."""
     key = new_key()
     await rig.blobs.put(key, content)
     await rig.damage(key, what)
@@ -96,7 +96,7 @@ async def test_damaged_blob_is_never_returned(rig: BlobRig, what: Damaged, conte
 
 @pytest.mark.parametrize("what", ["content", "checksum"])
 async def test_put_mends_a_damaged_blob(rig: BlobRig, what: Damaged) -> None:
-    """The next put of the content, as when a workflow is replayed, brings a damaged blob back."""
+    """The next put, such as of a replayed workflow, repairs a damaged blob."""
     if isinstance(rig.blobs, S3Blobs) and what == "content":
         pytest.skip("S3 itself answers for its content, which is not read again before a put")
     key = new_key()
@@ -110,7 +110,7 @@ async def test_put_mends_a_damaged_blob(rig: BlobRig, what: Damaged) -> None:
     "key", ["", "/etc/passwd", "../up", "a/../../up", "a//b", "a/", ".unfinished/x", "a\nb", "a" * 201]
 )
 async def test_no_key_leads_out_of_the_store(blobs: Blobs, key: str) -> None:
-    """Put, get and delete refuse whatever is not a plain relative key."""
+    """Put, get and delete refuse any key but a plain relative one."""
     for call in (blobs.put(key, b""), blobs.get(key), blobs.delete(key)):
         with pytest.raises(BlobKeyError):
             await call
@@ -120,9 +120,9 @@ async def test_no_key_leads_out_of_the_store(blobs: Blobs, key: str) -> None:
 async def test_reader_never_sees_half_a_blob(
     blobs: Blobs, content: bytes, request: pytest.FixtureRequest
 ) -> None:
-    """While a blob is put, a reader finds all of it or nothing; two writers at once do each other no harm."""
+    """A concurrent reader gets a complete blob or none; two writers do not harm each other."""
     key = new_key()
-    writer_count = 1 if "s3" in request.node.name else 2  # moto, unlike S3, stumbles over two
+    writer_count = 1 if "s3" in request.node.name else 2  # moto, unlike S3, fails with two
     writers = asyncio.gather(*(blobs.put(key, content) for _ in range(writer_count)))
     while not writers.done():
         with contextlib.suppress(BlobMissingError):
@@ -134,7 +134,7 @@ async def test_reader_never_sees_half_a_blob(
 
 @contextlib.contextmanager
 def hashes_here() -> Generator[list[str]]:
-    """Collect the checksums and compressions that this thread computes."""
+    """Collect the checksums and compressions of this thread."""
     found: list[str] = []
 
     def note(_frame: FrameType, event: str, function: object) -> None:
@@ -151,7 +151,7 @@ def hashes_here() -> Generator[list[str]]:
 
 @pytest.mark.parametrize("rig", ["local", "redis", "s3"], indirect=True)
 async def test_loop_reads_no_content(blobs: Blobs) -> None:
-    """The thread of the event loop computes no checksum and compresses nothing, whichever store it is."""
+    """No store computes a checksum or compresses content in the event loop's thread."""
     key = new_key()
     with hashes_here() as found:
         await blobs.put(key, CONTENT)
@@ -164,7 +164,7 @@ async def test_loop_reads_no_content(blobs: Blobs) -> None:
 
 
 async def test_store_that_is_away_is_not_a_missing_blob(s3_endpoint: str) -> None:
-    """No server, no bucket and no Redis are failures to try again, for reads and for writes."""
+    """A missing server, bucket or Redis is a retryable failure of reads and writes."""
     nowhere = f"{LOOPBACK}:{free_port()}"
     async with connect_redis(f"redis://{nowhere}/0") as redis:
         away = [
@@ -182,7 +182,7 @@ async def test_store_that_is_away_is_not_a_missing_blob(s3_endpoint: str) -> Non
             blobs.close()
 
 
-# What only blobs in Redis promise: they take little memory, and for a limited time.
+# Guarantees of blobs in Redis alone: little memory, and a limited time.
 
 ROWS = json.dumps(
     [{"text": f"row {number} of a table", "number": number} for number in range(10_000)]
@@ -190,7 +190,7 @@ ROWS = json.dumps(
 
 
 async def test_redis_keeps_a_blob_for_its_ttl_after_each_use(redis: Redis) -> None:
-    """Put, also of what is there already, and get start its time to live anew; the store's id has none."""
+    """A put, also a repeated one, and a get restart a blob's time to live; the store's id has none."""
     blobs, key = RedisBlobs(redis), new_key()
     await blobs.put(key, CONTENT)
     for use in (blobs.get(key), blobs.put(key, CONTENT)):
@@ -203,7 +203,7 @@ async def test_redis_keeps_a_blob_for_its_ttl_after_each_use(redis: Redis) -> No
 
 
 async def test_blobs_of_artifacts_have_no_time_to_live(redis: Redis) -> None:
-    """An artifact outlives its first blobs' days in Redis: its store deletes them, nobody else."""
+    """Blobs of artifacts do not expire in Redis: only the artifact store deletes them."""
     blobs, key = RedisBlobs(redis), f"{ARTIFACT_FOLDER}/{new_key()}"
     await blobs.put(key, CONTENT)
     assert await redis.ttl(blob_key(key)) == -1
@@ -212,7 +212,10 @@ async def test_blobs_of_artifacts_have_no_time_to_live(redis: Redis) -> None:
 
 
 async def test_what_can_be_compressed_is(redis: Redis) -> None:
-    """Rows as JSON take less than a third of their length; what zlib makes no shorter is kept as well."""
+    """Compressible content, such as JSON rows, takes less than a third of its length.
+
+    Other content is stored as it is.
+    """
     blobs, key, noise = RedisBlobs(redis), new_key(), os.urandom(100_000)
     await blobs.put(key, ROWS)
     assert await redis.strlen(blob_key(key)) < len(ROWS) / 3

@@ -1,4 +1,4 @@
-"""What only blobs in S3 promise: parts for large ones, links for clients, spoilt transfers noticed."""
+"""Guarantees of blobs on S3 alone: multipart uploads, links for clients, detection of damaged transfers."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ TERMS = LinkTerms("text/plain", "attachment", 60)
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket, the relay through which the store reaches it, and where it is without the relay."""
+    """A bucket, the relay between it and the store, and its address without the relay."""
 
     blobs: S3Blobs
     relay: Relay
@@ -70,7 +70,7 @@ async def _content_of(links: BlobLinks, key: str) -> bytes:
 
 
 async def test_large_blob_goes_in_parts(bucket: Bucket) -> None:
-    """Content over 8 MiB is sent in several requests; put again, it is not sent at all."""
+    """Content over 8 MiB is sent in several requests; a repeated put sends nothing."""
     key = new_key()
     await bucket.blobs.put(key, LARGE)
     assert sum("partNumber=" in request for request in bucket.relay.requests) == 3
@@ -82,7 +82,7 @@ async def test_large_blob_goes_in_parts(bucket: Bucket) -> None:
 
 @pytest.mark.parametrize("fails", ["partNumber=1", "partNumber=2", "uploadId="])
 async def test_upload_that_fails_leaves_nothing(bucket: Bucket, fails: str) -> None:
-    """If a part, or the last request, is lost, no part stays and there is no blob; the next put succeeds."""
+    """An upload that loses any request leaves neither parts nor a blob; the next put succeeds."""
     key = new_key()
     bucket.relay.loses = lambda request: fails in request and request.startswith(("PUT", "POST"))
     with pytest.raises(BlobsUnavailableError):
@@ -97,7 +97,7 @@ async def test_upload_that_fails_leaves_nothing(bucket: Bucket, fails: str) -> N
 
 @pytest.mark.parametrize(("content", "requests"), [(FULL, 1), (LARGE, 3)], ids=["one request", "parts"])
 async def test_the_sha256_goes_along_with_each_upload(bucket: Bucket, content: bytes, requests: int) -> None:
-    """So that S3 refuses what was spoilt on the way."""
+    """Each upload has its sha256, so that S3 refuses damaged ones."""
     await bucket.blobs.put(new_key(), content)
 
     announced = [checksum for checksum, _ in bucket.relay.uploads]
@@ -106,7 +106,7 @@ async def test_the_sha256_goes_along_with_each_upload(bucket: Bucket, content: b
 
 
 async def test_answer_that_is_spoilt_on_the_way_is_noticed(bucket: Bucket) -> None:
-    """A changed byte is a damaged blob; an answer that breaks off is a server that is away: read again."""
+    """A changed byte is a damaged blob; a truncated answer is an outage, and is read again."""
     key = new_key()
     await bucket.blobs.put(key, LARGE)
     bucket.relay.answered = flipped
@@ -118,7 +118,7 @@ async def test_answer_that_is_spoilt_on_the_way_is_noticed(bucket: Bucket) -> No
 
 
 async def test_join_puts_sources_in_order_and_keeps_them(bucket: Bucket) -> None:
-    """Sources of any length become one blob, which its URL serves; joined again, it is the same."""
+    """Sources of any length are joined into one blob, which its URL serves; a repeated join is the same."""
     sources = {new_key(): content for content in (b"head", FULL, FULL[::-1], b"", b"between", LARGE, b"tail")}
     for source, content in sources.items():
         await bucket.blobs.put(source, content)
@@ -132,7 +132,7 @@ async def test_join_puts_sources_in_order_and_keeps_them(bucket: Bucket) -> None
 
 
 async def test_long_sources_are_copied_by_the_server(bucket: Bucket) -> None:
-    """Of segments of 5 MiB nothing is fetched, and only the last, shorter one is sent."""
+    """Segments of 5 MiB are copied by the server; only the last, shorter one is sent."""
     contents = [FULL, FULL[::-1], b"tail"]
     sources = [new_key() for _ in contents]
     for source, content in zip(sources, contents, strict=True):
@@ -148,7 +148,7 @@ async def test_long_sources_are_copied_by_the_server(bucket: Bucket) -> None:
 
 
 async def test_join_that_fails_leaves_nothing(bucket: Bucket) -> None:
-    """A join that loses its server in the middle leaves no parts, and can be done again."""
+    """A join that loses its server leaves no parts, and can be repeated."""
     source, key = new_key(), new_key()
     await bucket.blobs.put(source, FULL)
     bucket.relay.loses = lambda request: "partNumber=2" in request
@@ -161,7 +161,7 @@ async def test_join_that_fails_leaves_nothing(bucket: Bucket) -> None:
 
 
 async def test_join_of_a_lost_or_damaged_source_makes_nothing(bucket: Bucket) -> None:
-    """It is named, if it is not there or damaged on its way through us; neither blob nor upload stays."""
+    """A missing or damaged source is named, and neither blob nor upload stays."""
     there, lost, short, key = (new_key() for _ in range(4))
     await bucket.blobs.put(there, FULL)
     await bucket.blobs.put(short, b"content")
@@ -177,7 +177,7 @@ async def test_join_of_a_lost_or_damaged_source_makes_nothing(bucket: Bucket) ->
 
 
 async def test_url_serves_a_download(bucket: Bucket) -> None:
-    """Whoever has the URL gets the bytes, or some of them, as a file of this name and type, for this long."""
+    """A URL serves the bytes, or a range, as a file of this name and type, until it expires."""
     key = new_key()
     await bucket.blobs.put(key, FULL)
     url = await bucket.links.url(key, LinkTerms("text/csv; header=present", DISPOSITION, 77))
@@ -191,7 +191,10 @@ async def test_url_serves_a_download(bucket: Bucket) -> None:
 
 @pytest.mark.parametrize(("sse", "key_id"), [("AES256", ""), ("aws:kms", "alias/everloop"), ("", "")])
 async def test_s3_is_told_how_to_encrypt(s3_endpoint: str, sse: str, key_id: str) -> None:
-    """Each new object, also one in parts and one joined of others; without a setting the bucket decides."""
+    """Each new object, also a multipart or joined one, has the encryption setting.
+
+    Without one the bucket decides.
+    """
     bucket, small, large, joined = new_bucket(s3_endpoint), new_key(), new_key(), new_key()
     sealed = S3Blobs(bucket, endpoint=s3_endpoint, presigned=60, sse=sse, sse_key_id=key_id)
     with closing(sealed) as blobs:

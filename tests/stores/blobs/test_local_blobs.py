@@ -1,4 +1,4 @@
-"""What only a directory of blobs has to promise: it survives its process, a full disk and a lost mount."""
+"""Guarantees of a directory of blobs alone: it survives its process, a full disk and a lost mount."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ KEY = "payloads/task/content"
 
 
 async def test_nobody_else_can_read_blobs(tmp_path: Path) -> None:
-    """Neither files nor folders, whatever the umask lets through."""
+    """Files and folders are readable by their user alone, with any umask."""
     directory, mask = tmp_path / "a" / "blobs", os.umask(0)
     try:
         await LocalBlobs(directory).put(KEY, CONTENT)
@@ -32,7 +32,7 @@ async def test_nobody_else_can_read_blobs(tmp_path: Path) -> None:
 
 
 async def test_full_disk_is_no_missing_blob_and_leaves_nothing(tmp_path: Path) -> None:
-    """A put that cannot be written raises BlobsUnavailableError and leaves no part of a blob behind."""
+    """A put on a full disk raises BlobsUnavailableError and leaves no part of a blob behind."""
     blobs = LocalBlobs(tmp_path)
     await blobs.put(PROBE_KEY, b"id")
     with largest_file(100_000), pytest.raises(BlobsUnavailableError):
@@ -42,7 +42,7 @@ async def test_full_disk_is_no_missing_blob_and_leaves_nothing(tmp_path: Path) -
 
 @contextlib.contextmanager
 def largest_file(length: int) -> Generator[None]:
-    """Let this process write no file longer than this, as if the disk were full."""
+    """Limit the length of files of this process, as if the disk were full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (length, before[1]))
     try:
@@ -53,7 +53,7 @@ def largest_file(length: int) -> Generator[None]:
 
 @pytest.mark.parametrize("link", ["payloads", "payloads/task", KEY])
 async def test_no_symbolic_link_leads_out_of_the_directory(tmp_path: Path, link: str) -> None:
-    """Whichever part of a path is a link to elsewhere: nothing is written, read or deleted there."""
+    """A symbolic link anywhere in a path is refused: nothing outside is written, read or deleted."""
     blobs, elsewhere = LocalBlobs(tmp_path / "blobs"), tmp_path / "elsewhere"
     await LocalBlobs(elsewhere).put(KEY, CONTENT)
     path = tmp_path / "blobs" / link
@@ -66,7 +66,7 @@ async def test_no_symbolic_link_leads_out_of_the_directory(tmp_path: Path, link:
 
 
 async def test_unmounted_directory_is_not_a_missing_blob(tmp_path: Path) -> None:
-    """A directory without even its id is a store that is away: tasks and deletions wait, nothing is put."""
+    """A directory without its id is an outage: tasks and deletions wait, and nothing is put."""
     blobs = LocalBlobs(tmp_path / "blobs")
     await blobs.put(PROBE_KEY, b"id")
     await blobs.get(PROBE_KEY)
@@ -83,10 +83,10 @@ async def test_unmounted_directory_is_not_a_missing_blob(tmp_path: Path) -> None
 
 
 def test_volume_that_hangs_holds_up_nothing_else(tmp_path: Path) -> None:
-    """While every thread of the store hangs, other threads work, and the loop of the process can end."""
+    """While all threads of the store hang, other threads work, and the process's loop can end."""
     pipe = tmp_path / "payloads" / "task" / "content"
     pipe.parent.mkdir(parents=True)
-    os.mkfifo(pipe)  # whoever reads it waits for a writer
+    os.mkfifo(pipe)  # any reader waits for a writer
 
     async def read_until_stopped() -> str:
         with contextlib.closing(LocalBlobs(tmp_path)) as blobs:
@@ -101,13 +101,13 @@ def test_volume_that_hangs_holds_up_nothing_else(tmp_path: Path) -> None:
     process.join(timeout=10)
     for thread in set(threading.enumerate()) - others:
         while thread.is_alive():
-            os.close(os.open(pipe, os.O_RDWR))  # lets the readers that wait go on
+            os.close(os.open(pipe, os.O_RDWR))  # unblocks the waiting readers
             thread.join(timeout=0.05)
     assert ended == ["works"]
 
 
 async def test_what_dead_processes_left_half_written_is_removed(tmp_path: Path) -> None:
-    """Not what somebody may be writing now."""
+    """Incomplete files of dead processes are removed, and not those that may be in progress."""
     blobs = LocalBlobs(tmp_path)
     (tmp_path / UNFINISHED).mkdir()
     for name in ("old", "new"):

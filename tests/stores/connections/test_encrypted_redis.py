@@ -1,4 +1,4 @@
-"""What stores keep in Redis is encrypted, and read whole when it was kept by several keys, or by none."""
+"""Encryption of stores in Redis, with data of several keys or of none."""
 
 import pytest
 from redis.asyncio import Redis
@@ -21,9 +21,9 @@ K1, K2 = keyring("k1"), keyring("k2", "k1")
     [(K1, K1), (K1, K2), (NO_CIPHER, K1), (NO_CIPHER, NO_CIPHER)],
     ids=["one key", "next key", "switched on", "never"],
 )
-@pytest.mark.one_server  # it makes URLs of one
+@pytest.mark.one_server  # it makes URLs of one server
 async def test_no_store_keeps_a_word_in_plain(own_redis: Redis, first: Cipher, then: Cipher) -> None:
-    """Of what was kept with keys nothing is found in Redis; whatever it was kept with, all of it is read."""
+    """Data stored with keys is not found in Redis as plain text, and data of any key or none is read."""
     place = own_redis.connection_pool.connection_kwargs
     url = f"redis://{place['host']}:{place['port']}/0"
     word = f"word-{new_id()}"
@@ -40,9 +40,9 @@ async def test_no_store_keeps_a_word_in_plain(own_redis: Redis, first: Cipher, t
 
 
 async def test_without_the_key_nothing_is_taken_for_something_else(redis: Redis, encrypted: Redis) -> None:
-    """A view is not shown in part, nor called unknown: the error names the key.
+    """Without its key, a view is an error that names the key, not a partial or unknown view.
 
-    Other streams are read on, and lists leave it out.
+    Streams skip such events, and lists leave out such tasks.
     """
     task = submitted()
     other = submitted(owner=task.owner)

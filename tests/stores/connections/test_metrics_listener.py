@@ -1,4 +1,4 @@
-"""Where operators read metrics and ask whether a process works."""
+"""The listener for metrics and probes of a process."""
 
 from contextlib import closing
 
@@ -15,7 +15,7 @@ OTLP, OTLP_METRICS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_
 
 
 def test_probes_tell_life_from_readiness() -> None:
-    """A process lives before it works, and works until it is told to stop."""
+    """A process is alive before it is ready, and ready until it is told to stop."""
     seen: list[tuple[int, int]] = []
     with (
         closing(MetricsListener(Address(LOOPBACK, free_port()))) as listener,
@@ -33,7 +33,7 @@ def test_probes_tell_life_from_readiness() -> None:
     [("127.0.0.1:9464", Address("127.0.0.1", 9464)), ("[::1]:65535", Address("::1", 65535))],
 )
 def test_an_address_is_read_as_it_is_written(text: str, address: Address) -> None:
-    """And written as it is read."""
+    """An address is read in each form and written back the same."""
     settings = TelemetrySettings.model_validate({"EVERLOOP_METRICS_ADDRESS": text})
 
     assert settings.address == address
@@ -42,7 +42,7 @@ def test_an_address_is_read_as_it_is_written(text: str, address: Address) -> Non
 
 @pytest.mark.parametrize("text", ["9464", "localhost", "localhost:0", "localhost:65536", "::1:80"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    """With the variable's name, what it says, and what was expected."""
+    """An invalid address is refused with the variable's name, its value and the expected form."""
     with pytest.raises(ValidationError) as caught:
         TelemetrySettings.model_validate({"EVERLOOP_METRICS_ADDRESS": text})
 
@@ -62,12 +62,12 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     ],
 )
 def test_metrics_are_sent_where_the_specification_says(variables: dict[str, str], url: str) -> None:
-    """OpenTelemetry Protocol Exporter, "Endpoint URLs for OTLP/HTTP"."""
+    """The URL of metrics follows OpenTelemetry Protocol Exporter, "Endpoint URLs for OTLP/HTTP"."""
     assert TelemetrySettings.model_validate(variables).otlp_url == url
 
 
 def test_headers_of_metrics_go_before_those_of_all() -> None:
-    """They are percent-encoded, and no log line shows them."""
+    """Headers of metrics override those of all signals; they are percent-encoded, and not logged."""
     general, own = "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS"
     settings = TelemetrySettings.model_validate({general: "api-key=all", own: "api-key=se%20cret,x=1"})
 

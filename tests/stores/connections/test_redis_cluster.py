@@ -1,4 +1,4 @@
-"""Work with a cluster of six servers: who asks need not know where a key is, nor that it moves."""
+"""A cluster of six servers: callers need neither the place of a key nor its moves."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ async def redis(cluster: RedisCluster) -> AsyncGenerator[Redis]:
 
 
 async def test_a_cluster_that_is_whole_fits(cluster: RedisCluster, redis: Redis) -> None:
-    """Each primary is looked at: one that evicts keys is refused by its address."""
+    """Each primary of a cluster is checked: one that evicts keys is refused by its address."""
     assert await check_redis(redis) == []
     last = (await primaries(redis))[-1]
     await last.config_set("maxmemory-policy", "allkeys-lru")
@@ -41,7 +41,7 @@ async def test_a_cluster_that_is_whole_fits(cluster: RedisCluster, redis: Redis)
 
 
 async def test_commands_find_the_nodes_of_their_keys(redis: Redis) -> None:
-    """One by one, in a pipeline over all nodes, and in scripts that no node has seen."""
+    """Commands reach the nodes of their keys: alone, in a pipeline over all nodes, and in new scripts."""
     for key in KEYS:
         await redis.set(key, key)
     script = redis.register_script("return redis.call('GET', KEYS[1]) .. ARGV[1]")
@@ -57,7 +57,7 @@ async def test_commands_find_the_nodes_of_their_keys(redis: Redis) -> None:
 
 
 async def test_a_transaction_is_of_one_slot(redis: Redis) -> None:
-    """Keys with one tag change at once, also under a watch; those of several slots are refused, unchanged."""
+    """A transaction, also under a watch, changes keys of one slot; those of several slots are refused."""
     async with redis.pipeline(transaction=True) as pipeline:
         pipeline.set("{a}x", "1")
         pipeline.set("{a}y", "2")
@@ -78,7 +78,7 @@ async def test_a_transaction_is_of_one_slot(redis: Redis) -> None:
 
 
 async def test_scans_see_the_keys_of_all_nodes(redis: Redis) -> None:
-    """A page at a time; its cursor says where to go on."""
+    """A scan reads the keys of all nodes in pages; its cursor is the place to continue."""
     for key in KEYS:
         await redis.set(key, "1")
     found, cursor = await _page(redis, "")
@@ -90,7 +90,7 @@ async def test_scans_see_the_keys_of_all_nodes(redis: Redis) -> None:
 
 
 async def test_a_slot_may_move_while_it_is_in_use(cluster: RedisCluster, redis: Redis) -> None:
-    """Old clients follow it, with transactions and pipelines."""
+    """Existing clients follow a moved slot, with transactions and pipelines."""
     await redis.set("{moves}x", "1")
     await cluster.move_slot("{moves}x")
 
@@ -108,7 +108,7 @@ async def test_a_slot_may_move_while_it_is_in_use(cluster: RedisCluster, redis: 
 
 
 async def test_a_killed_primary_is_replaced(cluster: RedisCluster, redis: Redis) -> None:
-    """What its replica had is there; while nobody serves the slot, that is an error of the connection."""
+    """A killed primary's replica has its data; a slot without a server is a connection error."""
     await redis.set("{a}x", "1")
     killed = await cluster.primary_of("{a}x")
 
@@ -127,7 +127,7 @@ async def test_a_killed_primary_is_replaced(cluster: RedisCluster, redis: Redis)
 async def test_what_a_replaced_primary_answers_does_not_count(
     cluster: RedisCluster, redis: Redis, how: str
 ) -> None:
-    """It stood still, and does what it was sent when its replica has taken over: that is lost, not done."""
+    """Writes to a suspended primary that was replaced are lost, and not reported as done."""
     await redis.set("{a}x", "1")
     await cluster.until_synchronised()
     frozen = await cluster.primary_of("{a}x")
@@ -148,7 +148,7 @@ async def test_what_a_replaced_primary_answers_does_not_count(
 
 @pytest.mark.parametrize("how", WAYS)
 async def test_a_primary_that_may_not_write_is_no_connection(redis: Redis, how: str) -> None:
-    """`min-replicas-to-write` refuses: callers try again, as while a slot has no primary."""
+    """A primary that refuses by `min-replicas-to-write` is a connection error: callers retry."""
     await redis.set("{a}x", "1")
     await redis.config_set("min-replicas-to-write", 2)
     try:

@@ -1,4 +1,4 @@
-"""Which Redis fits, and what is said of one that does not."""
+"""Requirements for Redis, and the messages about unsuitable ones."""
 
 import asyncio
 import ssl
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.one_server
 
 
 async def test_a_server_without_append_only_file_is_warned_of(own_redis: Redis) -> None:
-    """The warning says what would be lost and what to set."""
+    """A server without the append-only file causes a warning with the risk and the setting."""
     await own_redis.config_set("appendonly", "no")
 
     (warning,) = await check_redis(own_redis)
@@ -39,7 +39,7 @@ async def test_a_server_without_append_only_file_is_warned_of(own_redis: Redis) 
 
 @pytest.mark.parametrize("policy", ["everysec", "no"])
 async def test_a_server_that_acknowledges_before_it_syncs_is_warned_of(own_redis: Redis, policy: str) -> None:
-    """The warning says what a kill may lose and what to set."""
+    """A server that acknowledges before it syncs causes a warning with the risk and the setting."""
     await own_redis.config_set("appendfsync", policy)
 
     (warning,) = await check_redis(own_redis)
@@ -49,7 +49,7 @@ async def test_a_server_that_acknowledges_before_it_syncs_is_warned_of(own_redis
 
 
 async def test_a_server_that_evicts_keys_is_refused(own_redis: Redis) -> None:
-    """The error names the policy that was found and the one to set."""
+    """A server that evicts keys is refused with its policy and the required one."""
     await own_redis.config_set("maxmemory-policy", "allkeys-lru")
 
     with pytest.raises(RedisUnfitError, match=r"allkeys-lru.*expected noeviction; run CONFIG SET"):
@@ -57,7 +57,7 @@ async def test_a_server_that_evicts_keys_is_refused(own_redis: Redis) -> None:
 
 
 async def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
-    """Unless the URL calls it one: before anything is written that another node would have to have."""
+    """A node of a cluster is refused unless the URL names a cluster, before any write."""
     options = ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]
     async with running_valkey(tmp_path, options=options) as (_, url), connect_redis(url) as redis:
         with pytest.raises(RedisUnfitError, match=r"node of a cluster.*cluster=true"):
@@ -65,7 +65,7 @@ async def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_wrong_password_is_told_without_showing_it(own_redis: Redis) -> None:
-    """The error names the server and the variable to correct, never the password."""
+    """A wrong password is an error with the server and the variable, without the password."""
     port = own_redis.connection_pool.connection_kwargs["port"]
     await own_redis.config_set("requirepass", "right")
 
@@ -79,7 +79,7 @@ async def test_a_wrong_password_is_told_without_showing_it(own_redis: Redis) -> 
 
 
 async def test_a_server_that_is_not_there_is_unreachable() -> None:
-    """Nobody listening is an error that says where, and is one of the errors of an unfit Redis."""
+    """An unreachable server is an error with its address, of the same base class as unsuitable ones."""
     port = free_port()
 
     async with connect_redis(f"redis://127.0.0.1:{port}/0") as redis:
@@ -103,7 +103,7 @@ async def test_a_server_that_is_not_there_is_unreachable() -> None:
     ],
 )
 def test_an_address_that_cannot_be_read_is_one_clear_error(url: str) -> None:
-    """A sign that had to be encoded cuts the password in two; neither half is shown."""
+    """A URL with an unencoded character, which splits the password, is an error with neither half."""
     with pytest.raises(ValidationError, match="expected redis://") as caught:
         StoreSettings(redis_url=url)
 
@@ -111,13 +111,13 @@ def test_an_address_that_cannot_be_read_is_one_clear_error(url: str) -> None:
 
 
 def test_settings_do_not_show_the_password() -> None:
-    """Their representation may stand in a log."""
+    """The representation of settings, which may be logged, has no password."""
     settings = StoreSettings(redis_url=f"redis://:{SECRET}@example/0")
     assert SECRET not in repr(settings) + str(settings)
 
 
 async def test_values_of_all_kinds_arrive(own_redis: Redis) -> None:
-    """Whether sent alone or in a pipeline; the largest is more than a connection takes at once."""
+    """Values of all kinds arrive, alone or in a pipeline; the largest exceeds a connection's buffer."""
     port = own_redis.connection_pool.connection_kwargs["port"]
     large = "ä" * 4_000_000
     async with connect_redis(f"redis://127.0.0.1:{port}/0") as redis:
@@ -135,7 +135,7 @@ async def test_values_of_all_kinds_arrive(own_redis: Redis) -> None:
 
 
 async def test_a_connection_that_broke_between_two_commands_is_made_anew(own_redis: Redis) -> None:
-    """What the server has closed is no reason for the next command to fail."""
+    """A connection that the server closed is replaced, and the next command succeeds."""
     port = own_redis.connection_pool.connection_kwargs["port"]
     async with connect_redis(f"redis://127.0.0.1:{port}/0") as redis:
         await redis.set("name", "value")
@@ -145,7 +145,10 @@ async def test_a_connection_that_broke_between_two_commands_is_made_anew(own_red
 
 @pytest.mark.parametrize("steps", range(6))
 async def test_no_command_loses_its_cancellation(own_redis: Redis, steps: int) -> None:
-    """In Python 3.11 that of a long one got lost when it came just after all had been sent."""
+    """A cancelled command is cancelled.
+
+    Python 3.11 lost the cancellation of a long one right after its last byte was sent.
+    """
     connection = cast("Connection", await own_redis.connection_pool.get_connection())
     await connection.send_command("PING")
     assert await connection.read_response() == "PONG"
@@ -166,7 +169,7 @@ async def test_no_command_loses_its_cancellation(own_redis: Redis, steps: int) -
 
 
 async def test_a_user_who_may_not_look_gets_a_warning(own_redis: Redis) -> None:
-    """A managed Redis may refuse INFO; that is no reason not to work with it."""
+    """A managed Redis that refuses INFO causes a warning, not a refusal."""
     await own_redis.acl_setuser(
         "app", enabled=True, passwords=[f"+{SECRET}"], categories=["+@all"], commands=["-info"], keys=["*"]
     )
@@ -186,7 +189,7 @@ QUOTED = "p%40ss%2Fword"
 
 @dataclass(frozen=True)
 class SafeRedis:
-    """Where TLS is spoken, by whom it is signed, and a certificate of a client."""
+    """The URL of a TLS server, its authority, and a client's certificate."""
 
     address: str
     authority: Path
@@ -195,7 +198,7 @@ class SafeRedis:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def safe_redis(redis: Redis, tmp_path: Path) -> AsyncGenerator[SafeRedis]:
-    """A Redis that takes clients with a certificate of ours only, and its user `app`."""
+    """Start a Redis that accepts clients with our certificates only, and has the user `app`."""
     user, ours, theirs = f"app-{uuid4()}", certificate_files("localhost", tmp_path), tmp_path / "client"
     theirs.mkdir()
     client = certificate_files("client", theirs)
@@ -217,7 +220,7 @@ async def safe_redis(redis: Redis, tmp_path: Path) -> AsyncGenerator[SafeRedis]:
 
 
 async def test_stores_work_over_tls(safe_redis: SafeRedis) -> None:
-    """The URL names authority, certificate, user and password; the rights in our manual suffice."""
+    """The URL has authority, certificate, user and password; the rights in the manual suffice."""
     url = (
         f"{safe_redis.address}?ssl_ca_certs={safe_redis.authority}"
         f"&ssl_certfile={safe_redis.client}&ssl_keyfile={safe_redis.client}"
@@ -244,7 +247,7 @@ async def test_stores_work_over_tls(safe_redis: SafeRedis) -> None:
 async def test_a_server_that_is_not_trusted_is_refused(
     safe_redis: SafeRedis, question: str, problem: str
 ) -> None:
-    """So is a client that shows no certificate; the error names the server and not the password."""
+    """An untrusted server, or one that refuses a client without certificate, is named without password."""
     url = safe_redis.address + question.format(authority=safe_redis.authority)
     async with connect_redis(url) as redis:
         with pytest.raises(RedisUnfitError) as caught:

@@ -1,4 +1,4 @@
-"""Redis is killed and started again: what was acknowledged is still there."""
+"""Redis after a kill and a restart: acknowledged writes are still there."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +16,10 @@ from tests.support.stores import SingleRecords
 
 
 async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
-    """With appendfsync always, all that was written outlives a kill, and the same client goes on."""
+    """With appendfsync always, all writes survive a kill, and the same client continues."""
     task_id, outcome = new_id(), ToolMessage(call_id="done", name="search", content="found")
     async with running_valkey(tmp_path) as (server, url), connect_redis(url) as redis:
-        # With everysec Redis acknowledges before it writes whenever the disk is behind; a kill loses that.
+        # With everysec Redis may acknowledge before it writes while the disk is behind; a kill loses that.
         await redis.config_set("appendfsync", "always")
         views, records, transcripts = TaskViews(redis), SingleRecords(redis), Transcripts(redis)
         view = submitted(task_id)

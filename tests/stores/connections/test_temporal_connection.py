@@ -1,4 +1,4 @@
-"""The connection to Temporal: by TLS where that is set, and never left hanging."""
+"""The connection to Temporal: TLS where configured, and timeouts for a silent server."""
 
 import shlex
 import ssl
@@ -26,7 +26,7 @@ ALLOWED = 10_000
 async def test_a_connection_without_its_other_end_is_noticed_in_25_s(
     temporal_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is pinged often enough for that, and not so often that Temporal closes it."""
+    """A lost peer is detected in 25 s, with pings rare enough for Temporal to keep the connection."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
     client = await connect_temporal()
 
@@ -50,7 +50,7 @@ def _port(address: str) -> int:
 async def test_tls_and_api_key_are_those_of_the_environment(
     temporal_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TEMPORAL_TLS_* and TEMPORAL_API_KEY reach the server; one that another authority signed is refused."""
+    """TEMPORAL_TLS_* and TEMPORAL_API_KEY are used; a server of another authority is refused."""
     server, client = certificate_files("temporal", tmp_path), certificate_files("client", tmp_path)
     context = _tls_server(server)
     context.load_verify_locations(client)
@@ -76,7 +76,7 @@ async def test_tls_and_api_key_are_those_of_the_environment(
 async def test_an_api_key_switches_tls_on(
     temporal_address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With the authorities of the machine, and no key ever goes out in the clear."""
+    """An API key switches TLS on, with the machine's authorities, so that no key is sent in the clear."""
     server = certificate_files("localhost", tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(server))
     monkeypatch.setenv("TEMPORAL_API_KEY", "the key")
@@ -92,7 +92,10 @@ async def test_an_api_key_switches_tls_on(
 async def test_an_unknown_namespace_is_named_at_start(
     temporal_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever connects is told which it is and how to make it; a gateway would wait for tasks for ever."""
+    """A missing namespace is named at start with the command that creates it.
+
+    A gateway would wait for ever.
+    """
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
     monkeypatch.setenv("TEMPORAL_NAMESPACE", "no-such-place")
 
@@ -104,7 +107,10 @@ async def test_an_unknown_namespace_is_named_at_start(
 async def test_search_attributes_that_are_missing_are_named_at_start(
     temporal_address: str, redis_url: str, tmp_path: Path
 ) -> None:
-    """With one command that makes them; without them each message was an internal error."""
+    """Missing search attributes are named at start, with one command that creates them.
+
+    Without them each message was an internal error.
+    """
     server = await Client.connect(temporal_address)
     namespace, retention = f"bare-{uuid4()}", Duration(seconds=86_400)
     await server.workflow_service.register_namespace(
@@ -119,7 +125,7 @@ async def test_search_attributes_that_are_missing_are_named_at_start(
         "EVERLOOP_PORT": "0",
     }
     while "missing" not in (told := await run_everloop(environment, "worker"))[1]:
-        assert "has no namespace" in told[1]  # the server itself takes a while to hear of one
+        assert "has no namespace" in told[1]  # the server takes a while to see a new one
 
     for command in ("worker", "gateway"):
         code, line = await run_everloop(environment, command)
@@ -141,7 +147,7 @@ async def test_search_attributes_that_are_missing_are_named_at_start(
 async def test_why_nobody_can_be_reached_is_told_in_words(
     monkeypatch: pytest.MonkeyPatch, address: str, reason: str
 ) -> None:
-    """Not as the SDK's own error, which nests names of Rust."""
+    """An unreachable server is explained in words, not by the SDK's error with nested names of Rust."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", address)
 
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Random histories of a task, for hypothesis: what gateways and workers do to it, in any order."""
+"""Random histories of a task, for hypothesis: changes of gateways and workers in any order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ EVENTS: st.SearchStrategy[TaskEvent] = (
     STATUSES | CHUNKS | st.sampled_from([Warned(text="w"), Narrated(text="n")])
 )
 PASSING = (Warned, Narrated)
-"""Events that leave no trace in the view, and so pass again when they are published again."""
+"""Events without an effect on the view, which are published again when repeated."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class ChildPublish:
 
 @dataclass(frozen=True)
 class Restore:
-    """A gateway restores what a run of the workflow answered."""
+    """A gateway restores a run's answer."""
 
     run_id: str
     version: int
@@ -115,7 +115,7 @@ class Restore:
 
 @dataclass(frozen=True)
 class End:
-    """A gateway says how a run ended; without a run id, that the workflow is gone."""
+    """A gateway records the end of a run; without a run id, that of a lost workflow."""
 
     run_id: str
     status: StatusChanged

@@ -1,4 +1,4 @@
-"""One reader follows streams on all nodes of a cluster, whatever becomes of the nodes."""
+"""A reader that follows streams on all nodes of a cluster during failovers and moves."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -26,7 +26,7 @@ async def redis(cluster: RedisCluster) -> AsyncGenerator[Redis]:
 
 
 class Follower:
-    """Reads on and on, as a gateway does, and keeps the texts that came for each task."""
+    """A reader like a gateway's that collects the texts of each task."""
 
     def __init__(self, redis: Redis, task_ids: list[str]) -> None:
         self.reader = RedisEventReader(redis)
@@ -35,7 +35,7 @@ class Follower:
         self.failures = 0
 
     async def until(self, count: int) -> None:
-        """Read until so many texts of each task are there."""
+        """Read until each task has this many texts."""
         while any(len(texts) < count for texts in self.texts.values()):
             try:
                 found = await self.reader.read(self.positions, wait=LONG_WAIT, limit=100)
@@ -50,7 +50,7 @@ class Follower:
 
 
 async def write(redis: Redis, task_id: str, text: str) -> None:
-    """Write an event, however often it takes: whoever publishes is told to try again."""
+    """Write an event, and retry as publishers do."""
     while True:
         try:
             await redis.xadd(log_key(task_id), {"event": Warned(text=text).model_dump_json()})
@@ -61,7 +61,7 @@ async def write(redis: Redis, task_id: str, text: str) -> None:
 
 
 async def test_events_of_all_nodes_arrive(redis: Redis) -> None:
-    """Those that are there already, and those that come while the reader waits; each once and in order."""
+    """Events of all nodes arrive, old ones and those during a wait, each once and in order."""
     follower = Follower(redis, [new_id() for _ in range(TASKS)])
     expected = [str(number) for number in range(6)]
     for number in range(3):
@@ -80,7 +80,7 @@ async def test_events_of_all_nodes_arrive(redis: Redis) -> None:
 
 
 async def test_a_page_is_not_taken_for_all(redis: Redis) -> None:
-    """What does not fit into one read comes with the next, without news of it."""
+    """Events that exceed one read come with the next, without new ones."""
     task_id = new_id()
     for number in range(5):
         await write(redis, task_id, str(number))
@@ -93,7 +93,7 @@ async def test_a_page_is_not_taken_for_all(redis: Redis) -> None:
 
 
 async def test_a_reader_that_waits_can_be_woken(redis: Redis) -> None:
-    """For a task that it is to read from now on; a wake before a read ends the next one only."""
+    """A reader that waits can be woken for another task; a wake before a read ends the next one only."""
     reader, task_id = RedisEventReader(redis), new_id()
     await reader.wake()
     assert await reader.read({task_id: START}, wait=LONG_WAIT, limit=10) == []
@@ -104,7 +104,7 @@ async def test_a_reader_that_waits_can_be_woken(redis: Redis) -> None:
 
 
 async def test_streams_whose_slot_moves_are_followed(cluster: RedisCluster, redis: Redis) -> None:
-    """Old entries and new ones come once, from wherever they are."""
+    """Streams of a moving slot are followed: old and new entries come once, from either node."""
     follower = Follower(redis, [new_id()])
     (task_id,) = follower.texts
     await write(redis, task_id, "before")
@@ -119,7 +119,7 @@ async def test_streams_whose_slot_moves_are_followed(cluster: RedisCluster, redi
 
 
 async def test_what_a_new_primary_lacks_is_told(cluster: RedisCluster, redis: Redis) -> None:
-    """It has lost the entry that was read last: its next one follows a loss, those after it do not."""
+    """If a new primary lacks the last entry that was read, its next one follows a loss, later ones do not."""
     reader, task_id = RedisEventReader(redis), new_id()
     key = log_key(task_id)
     await write(redis, task_id, "lost")
@@ -142,7 +142,7 @@ async def test_what_a_new_primary_lacks_is_told(cluster: RedisCluster, redis: Re
 
 
 async def test_nothing_is_lost_when_a_primary_is_killed(cluster: RedisCluster, redis: Redis) -> None:
-    """The reader goes on at the replica that takes over, and all the time with what the others have."""
+    """Reading continues at the replica of a killed primary, and meanwhile on other nodes, without a loss."""
     follower = Follower(redis, [new_id() for _ in range(TASKS)])
     first = next(iter(follower.texts))
     for task_id in follower.texts:

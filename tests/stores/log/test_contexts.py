@@ -1,4 +1,4 @@
-"""Contexts of an owner: their tasks, and what these have used, are counted once, told twice or late."""
+"""Contexts of an owner: their tasks and usage are counted once, despite repeated and late events."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -43,7 +43,7 @@ async def known(views: TaskViews, owner: str, context_id: str) -> Context:
 
 
 async def test_what_tasks_have_used_is_counted_once(views: TaskViews) -> None:
-    """A status replaces what the one before it said, also when it is told twice; an end closes a task."""
+    """Usage of a status replaces the earlier one's, also when repeated; an end closes a task."""
     owner, context_id = new_id(), "c / 1"
     first, second = (submitted(owner=owner, context_id=context_id) for _ in range(2))
     for view in (first, second):
@@ -64,7 +64,10 @@ async def test_what_tasks_have_used_is_counted_once(views: TaskViews) -> None:
 
 
 async def test_a_title_is_how_the_first_message_begins(views: TaskViews) -> None:
-    """Until somebody gives another; when its task is deleted, it is how the next one begins."""
+    """A title is the beginning of the first message until one is set.
+
+    After that task's deletion, the next one's.
+    """
     owner, context_id = new_id(), new_id()
     for second, text in enumerate(("Write\n a poem", "Another " * 50)):
         view = submitted(owner=owner, context_id=context_id, seconds=second)
@@ -81,7 +84,10 @@ async def test_a_title_is_how_the_first_message_begins(views: TaskViews) -> None
 
 
 async def test_what_is_forgotten_of_a_context_is_counted_down(views: TaskViews) -> None:
-    """Its tasks, those of them that are open, and its agents; what was used stays while it has a task."""
+    """A deletion decrements tasks, open tasks and agents of a context.
+
+    Its usage stays while it has a task.
+    """
     owner = new_id()
     ended, open_ = (submitted(owner=owner, context_id="c") for _ in range(2))
     for view in (ended, open_):
@@ -102,7 +108,7 @@ async def test_what_is_forgotten_of_a_context_is_counted_down(views: TaskViews) 
 
 @pytest.mark.parametrize("put", ["never", "before", "meanwhile"])
 async def test_a_context_with_content_is_not_forgotten(views: TaskViews, put: str) -> None:
-    """What is put while its last task goes brings back all that was known of it, such as its title."""
+    """Content that is added during the deletion of the last task restores the context with its title."""
     view = submitted(owner=new_id(), context_id="c")
     await views.create(view)
     await views.contexts.forget_task(view.owner, "c", view.task_id)
@@ -125,7 +131,7 @@ async def test_a_context_with_content_is_not_forgotten(views: TaskViews, put: st
 
 
 async def test_pages_have_each_context_once_the_newest_first(views: TaskViews) -> None:
-    """With a query those in whose titles it stands; contexts of others are not among them."""
+    """Pages have each context of the owner once, newest first, filtered by a query in the title."""
     owner = new_id()
     for number in range(7):
         view = submitted(owner=owner, context_id=f"c{number}", seconds=number)
@@ -146,7 +152,7 @@ async def test_pages_have_each_context_once_the_newest_first(views: TaskViews) -
 
 
 async def test_contexts_go_a_time_after_their_last_task(own_redis: Redis) -> None:
-    """As long as one is open, nothing of it expires; the housekeeping takes what is gone out of the list."""
+    """A context expires after its last task's end, not while one is open; the housekeeping unlists it."""
     second = 1 / 86_400
     views = TaskViews(
         own_redis, RetentionSettings.model_construct(task_ttl_days=second, conversation_ttl_days=second)
@@ -169,7 +175,7 @@ async def test_contexts_go_a_time_after_their_last_task(own_redis: Redis) -> Non
 
 
 async def test_a_context_is_known_as_long_as_its_artifacts(own_redis: Redis) -> None:
-    """Also where a later task has none, and where a message was answered at once."""
+    """A context lives as long as its artifacts, even if later tasks have none or were answered at once."""
     views, owner = TaskViews(own_redis), new_id()
     artifacts = Artifacts(own_redis, RedisBlobs(own_redis))
     written, bare = (submitted(owner=owner, context_id=name) for name in ("written", "bare"))
@@ -187,7 +193,7 @@ async def test_a_context_is_known_as_long_as_its_artifacts(own_redis: Redis) -> 
 
 
 async def test_events_of_a_task_that_is_to_be_kept_stay(own_redis: Redis) -> None:
-    """As long as somebody said of it, or of its context: they would go sooner than the housekeeping looks."""
+    """Events of a task live as long as its retention or its context's, beyond their own time."""
     views, owner = TaskViews(own_redis), new_id()
     lives = list[float]()
     for of_context, of_task in ((90, None), (90, 30), (None, 30), (None, None)):
@@ -203,7 +209,7 @@ async def test_events_of_a_task_that_is_to_be_kept_stay(own_redis: Redis) -> Non
 
 
 async def test_what_was_answered_at_once_is_no_task(views: TaskViews) -> None:
-    """Its context is listed all the same, at the time at which it was answered first."""
+    """A message that is answered at once is not a task; its context is listed by its first time."""
     view = submitted(owner=new_id(), context_id="c1").model_copy(update={"history": (said("m", "Hi"),)})
     await views.note_answer(view)
     await views.note_answer(view.model_copy(update={"created_at": at(9)}))
@@ -218,7 +224,7 @@ async def test_what_was_answered_at_once_is_no_task(views: TaskViews) -> None:
 
 @pytest.mark.parametrize("moment", ["before", "within", "after"])
 async def test_a_retention_that_is_set_while_somebody_looks_is_seen_to(own_redis: Redis, moment: str) -> None:
-    """Who looks has read the context before it was said, and would not look at it for long, or ever again."""
+    """A retention that is set during the housekeeping's read of a context is applied, not overlooked."""
     views, owner = TaskViews(own_redis), new_id()
     await views.create(submitted(owner=owner, context_id="c"))
     contexts = _Interrupted(own_redis)
@@ -241,7 +247,7 @@ async def _look_and_leave(contexts: Contexts) -> None:
 
 
 class _Interrupted(Contexts):
-    """Lets somebody do something right before what is said of a context stands there."""
+    """Contexts that call a function right before each write."""
 
     meanwhile: Callable[[], Awaitable[None]] | None = None
 

@@ -1,4 +1,4 @@
-"""Drafts of artifacts: which chunks belong to them, and what they come to."""
+"""Drafts of artifacts: their chunks and their content."""
 
 import pytest
 from redis.asyncio import Redis
@@ -26,7 +26,7 @@ def extension(base: str) -> ArtifactChunk:
 STORED = chunk("a").model_copy(update={"version": "7"})
 ALL = chunk("b", position=1, mode="extend", last=True).model_copy(update={"content": (TextPart(text="xb"),)})
 A, WHOLE, BROKEN = chunk("a"), chunk("a", last=True), chunk("a", failed=True)
-# What it comes to, how many pass, and the chunks.
+# The content, the number of accepted chunks, and the chunks.
 DRAFTS: dict[str, tuple[str | None, int, list[ArtifactChunk]]] = {
     "chunks append in order": ("ab", 2, [A, chunk("b", index=1)]),
     "a repeated chunk is dropped": ("ab", 2, [A, A, chunk("b", index=1)]),
@@ -110,7 +110,10 @@ PARTS: dict[str, tuple[list[Part], tuple[Part, ...]]] = {
 async def test_chunks_come_to_parts(
     task_views: TaskViews, chunks: list[Part], parts: tuple[Part, ...]
 ) -> None:
-    """What has a media type, a file name or a content of its own is a part; plain text continues a text."""
+    """Chunks with a media type, a file name or content of their own are parts.
+
+    Plain text continues a text.
+    """
     id_ = "a:b:🙂"
     told = [chunk("", index=n, part=part, artifact_id=id_) for n, part in enumerate(chunks)]
     view = await after(task_views, created, published("run", chunk("z"), *told))
@@ -127,7 +130,7 @@ async def test_chunks_come_to_parts(
 
 
 async def test_what_comes_after_a_removed_artifact_is_one_of_its_own(redis: Redis) -> None:
-    """Also where others stay: the ids of a task's artifacts do not run together."""
+    """Chunks after the removal of an artifact make a new one, beside the remaining ones."""
     views, view = TaskViews(redis), submitted()
     await views.create(view)
     for artifact_id in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""Reading streams: positions, waiting, waking, and whether reading on would miss something."""
+"""Reading of streams: positions, waiting, waking, and detection of gaps."""
 
 import asyncio
 from typing import cast
@@ -18,7 +18,7 @@ LONG_WAIT = 60.0
 
 
 async def commands(redis: Redis) -> int:
-    """Return the number of commands that Redis has carried out, except for those that ask for this."""
+    """Return the number of commands that Redis has executed, without this one."""
     stats = cast("dict[str, dict[str, int]]", await redis.info("commandstats"))
     ours = ("cmdstat_info", "cmdstat_script|load", "cmdstat_hello", "cmdstat_client", "cmdstat_ping")
     return sum(of["calls"] for name, of in stats.items() if not name.startswith(ours))
@@ -29,7 +29,7 @@ def warnings(count: int) -> list[TaskEvent]:
 
 
 async def test_reading_starts_after_each_tasks_position(task_views: TaskViews) -> None:
-    """One read returns what follows the position of each task, in order, and says where it stands."""
+    """One read returns the events after each task's position, in order, with the new positions."""
     first, second = new_id(), new_id()
     for task_id in (first, second):
         await task_views.publish(task_id, "run", warnings(3))
@@ -58,7 +58,7 @@ async def test_wake_before_the_read_ends_the_next_one_only(task_views: TaskViews
 
 @pytest.mark.one_server  # it counts the commands of one
 async def test_who_reads_no_stream_asks_nothing_of_redis(own_redis: Redis) -> None:
-    """A gateway to which nobody listens waits by itself; a wake ends that, before the read or in it."""
+    """A gateway without subscribers sends nothing to Redis; a wake ends its wait, before or during it."""
     views, task_id = TaskViews(own_redis), new_id()
     before = await commands(own_redis)
     await views.wake()
@@ -76,7 +76,7 @@ async def test_who_reads_no_stream_asks_nothing_of_redis(own_redis: Redis) -> No
 
 
 async def test_a_stream_holds_the_positions_of_its_events(task_views: TaskViews) -> None:
-    """Reading on is possible from the start and from every event, and from no other position."""
+    """Reading can resume from the start and from each event, and from no other position."""
     view = submitted()
     await task_views.create(view)
     await task_views.publish(view.task_id, "run", warnings(3))
@@ -97,7 +97,10 @@ async def test_a_stream_holds_the_positions_of_its_events(task_views: TaskViews)
 
 
 async def test_a_stream_that_has_expired_misses_nothing_after_its_last_event(redis: Redis) -> None:
-    """Until the task goes on; who stands before that has missed something."""
+    """An expired stream has no gap after its last event until the task continues.
+
+    Earlier positions have one.
+    """
     views, task_id = TaskViews(redis), new_id()
     await views.create(submitted(task_id))
     await views.publish(task_id, "run", [status(1)])
@@ -112,7 +115,7 @@ async def test_a_stream_that_has_expired_misses_nothing_after_its_last_event(red
 
 
 async def test_a_trimmed_stream_does_not_hold_its_start(redis: Redis) -> None:
-    """Once the oldest events are gone, neither the start nor the first event can be read on from."""
+    """A trimmed stream can be resumed neither from the start nor from its first event."""
     views, task_id = TaskViews(redis, max_events=10), new_id()
     await views.publish(task_id, "run", [status(1)])
     first = (await entries_of(views, task_id))[0].position
@@ -126,7 +129,10 @@ async def test_a_trimmed_stream_does_not_hold_its_start(redis: Redis) -> None:
 
 
 async def test_a_stream_keeps_no_more_bytes_than_a_task_may_have(redis: Redis) -> None:
-    """Its oldest events go, whoever published them; whoever stands behind them hears that some were lost."""
+    """A stream has at most a task's number of bytes.
+
+    Its oldest events are trimmed, from any publisher; a reader before them is told of the loss.
+    """
     views, task_id = TaskViews(redis, RetentionSettings(max_task_bytes=1_000_000)), new_id()
     child_id = child_task_id(task_id, "call")
     await views.create(submitted(task_id))
@@ -149,7 +155,7 @@ async def test_a_stream_keeps_no_more_bytes_than_a_task_may_have(redis: Redis) -
 
 
 def test_a_position_is_two_unsigned_numbers() -> None:
-    """What a client sends as a position is refused unless it has the form of one."""
+    """A position of another form than two unsigned numbers is refused."""
     for text in ("0-0", "1795227794730-4", f"{2**64 - 1}-{2**64 - 1}"):
         assert is_position(text)
     for text in (f"{2**64}-0", "1", "1-", "-1", "1-2-3", "+1-0", "\u0661-0", "1" * 5_000 + "-0"):

@@ -1,4 +1,4 @@
-"""The rules of the fold: what becomes of a view, and what reaches its stream."""
+"""Rules of the fold: the resulting view and the published events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def state(value: TaskState, seconds: float, message: AgentMessage | None = None)
 
 @dataclass(frozen=True)
 class Batch:
-    """What a run publishes at once, and whether it passes."""
+    """The events of a run in one publish, and whether they pass."""
 
     run_id: str
     events: tuple[TaskEvent, ...]
@@ -62,7 +62,7 @@ def late(run_id: str, *events: TaskEvent) -> Batch:
 
 NEW: dict[str, object] = {"artifacts": (artifact("new", complete=False),)}
 ASKING_TWICE = status(1, ASKING, questions=(asked("c1"), asked("c2")), metadata=USAGE)
-# What is published, and what the view is then.
+# Published batches, and the resulting view.
 RULES: dict[str, tuple[list[Batch], dict[str, object]]] = {
     "the same version": ([says("run", status(2)), late("run", status(2))], {"version": 2}),
     "another state": (
@@ -123,12 +123,12 @@ RULES: dict[str, tuple[list[Batch], dict[str, object]]] = {
 async def test_what_is_published_is_folded_into_the_view(
     task_views: TaskViews, batches: list[Batch], fields: dict[str, object], *, at_once: bool
 ) -> None:
-    """A status or chunk that is not newer is dropped, and does not reach the stream."""
+    """A status or chunk that is not newer is dropped, and not published."""
     view = await after(task_views, created)
     for batch in batches:
         for events in [batch.events] if at_once else [[event] for event in batch.events]:
             await task_views.publish(view.task_id, batch.run_id, events)
-    await task_views.create(view)  # it is there: nothing changes
+    await task_views.create(view)  # it exists: nothing changes
 
     now = await view_of(task_views, view.task_id)
     assert {name: getattr(now, name) for name in fields} == fields
@@ -137,7 +137,7 @@ async def test_what_is_published_is_folded_into_the_view(
 
 
 async def test_a_worker_may_publish_before_the_task_is_created(task_views: TaskViews) -> None:
-    """The view is None until `create` fills the static part; what was published before stays."""
+    """A worker may publish before the task is created: the view is None until then, and the events stay."""
     view = await after(task_views, published("run", status(1, received=(M2,)), HALF))
     assert await task_views.load(view.task_id) is None
 
@@ -217,7 +217,7 @@ RESTORED: dict[str, tuple[Sequence[Step], dict[str, object]]] = {
 async def test_what_was_lost_comes_back_and_what_is_newer_stays(
     task_views: TaskViews, steps: Sequence[Step], fields: dict[str, object]
 ) -> None:
-    """Restoring adds the static part, and never sets a status back; doing it again changes nothing."""
+    """A restore adds the static part, never sets a status back, and may be repeated."""
     view = await after(task_views, *steps)
     heard = await stream_of(task_views, view.task_id)
     now = await view_of(task_views, view.task_id)
@@ -231,7 +231,10 @@ async def test_what_was_lost_comes_back_and_what_is_newer_stays(
 
 
 async def test_followers_hear_of_what_is_restored(task_views: TaskViews) -> None:
-    """Of the artifact, and then of the status, which may be the last; the workflow's own is no news then."""
+    """Followers get the restored artifact, then the status, which may be the last.
+
+    A repeat publishes nothing.
+    """
     view = await after(task_views, created, published("run", status(1), chunk("draf")))
     before = len(await stream_of(task_views, view.task_id))
 
@@ -247,7 +250,10 @@ async def test_followers_hear_of_what_is_restored(task_views: TaskViews) -> None
 
 
 async def test_publishing_tells_which_states_the_task_took(task_views: TaskViews) -> None:
-    """Each once: not what is repeated, came too late, says more of the same, or is of an overtaken run."""
+    """Publishing returns each new state once.
+
+    None for repeated, late or equal statuses, or an overtaken run.
+    """
     view = await after(task_views, created)
     for states, run_id, *events in (
         ([WORKING], "run", status(1), chunk("Hi")),
@@ -262,7 +268,7 @@ async def test_publishing_tells_which_states_the_task_took(task_views: TaskViews
 
 @pytest.mark.parametrize("value", TaskState)
 async def test_a_task_that_ends_badly_fails_its_drafts(task_views: TaskViews, value: TaskState) -> None:
-    """Failed, canceled and rejected mark what is not complete; nothing continues such a draft any more."""
+    """A task that fails, is canceled or rejected fails its incomplete drafts, and no draft continues."""
     ends_badly = value in {FAILED, TaskState.CANCELED, TaskState.REJECTED}
 
     view = await after(
@@ -293,7 +299,7 @@ def ended(version: int, seconds: float) -> StatusChanged:
 async def test_a_last_status_does_not_shut_a_newer_run_out(
     task_views: TaskViews, run_id: str, seconds: float, *, applies: bool
 ) -> None:
-    """It counts for the run that the view follows, and for an unseen one if it is later; once."""
+    """A last status counts once: for the followed run, and for an unseen one if it is later."""
     view = await after(
         task_views, created, published("overtaken", status(1)), published("run", status(5), HALF)
     )
@@ -310,7 +316,7 @@ async def test_a_last_status_does_not_shut_a_newer_run_out(
 
 
 async def test_only_an_open_task_is_given_an_end(task_views: TaskViews) -> None:
-    """What a task said of its own end stays, an unknown one is not made up, and a living run goes on."""
+    """Only an open task gets an end: its own stays, a living run continues, and an unknown task gets none."""
     done = await after(task_views, created, published("run", status(2, DONE)))
     assert not await task_views.end(done.task_id, "newer", ended(2, 9))
     assert await task_views.state(done.task_id) is DONE

@@ -1,4 +1,4 @@
-"""Lists follow views in a second step: who dies in between, or comes late, leaves nothing wrong for long."""
+"""Lists follow views in a second step: errors of a death in between, or of a late writer, are corrected."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,13 +23,13 @@ SCOPE = "follow-up:approve"
 
 @dataclass(frozen=True)
 class Store:
-    """One store, and the steps that change the views in it."""
+    """A store, and the steps that change its views."""
 
     redis: Redis
     views: TaskViews
 
     async def step(self, view: TaskView, change: StatusChanged | None, run_id: str = "run") -> Published:
-        """Change a view (None: create it), and die before the lists hear of it."""
+        """Change a view (None: create it), and die before the lists change."""
         views = self.views
         step = views.publishing(view.task_id, run_id, [change]) if change else views.creating(view)
         (published,) = await run_scripts(self.redis, step)
@@ -37,7 +37,7 @@ class Store:
         return published
 
     async def told(self, view: TaskView) -> dict[str, object]:
-        """Return what lists say of a task: state, whether it is open and counts, whether it waits."""
+        """Return a task's state in lists: its state, whether it is open, counts and waits."""
         lists: dict[str, object] = {}
         for state in (None, *TaskState):
             query = TaskQuery(
@@ -73,7 +73,7 @@ Repair = Callable[[Store, TaskView, StatusChanged | None], Awaitable[object]]
 
 
 async def repeat(store: Store, view: TaskView, change: StatusChanged | None) -> None:
-    """Do what an activity, or a client, does that got no answer."""
+    """Repeat the change, as an activity or a client without an answer does."""
     if change:
         await store.views.publish(view.task_id, "run", [change])
     else:
@@ -81,7 +81,7 @@ async def repeat(store: Store, view: TaskView, change: StatusChanged | None) -> 
 
 
 async def sweep(store: Store, _: TaskView, __: StatusChanged | None) -> None:
-    """Look at all open tasks, as gateways do all the time."""
+    """Check all open tasks, as gateways do periodically."""
     first = 0
     while page := await store.views.list_open(first, 200):
         first += len(page)
@@ -96,7 +96,7 @@ REPAIRS: dict[str, tuple[Repair, set[str]]] = {
     "the sweep": (
         sweep,
         {"working", "asking", "answered", "ended"},
-    ),  # of what is not listed as open it knows nothing
+    ),  # tasks that are not listed as open are not checked
     "reindex": (reindex, {*CHANGES}),
 }
 
@@ -105,7 +105,7 @@ REPAIRS: dict[str, tuple[Repair, set[str]]] = {
     ("repair", "name"), [(repair, name) for repair, (_, names) in REPAIRS.items() for name in sorted(names)]
 )
 async def test_what_died_between_the_steps_is_made_good(store: Store, repair: str, name: str) -> None:
-    """Lists say then what they would have said."""
+    """After a death between the steps, each repair makes the lists as if it had not happened."""
     told: list[dict[str, object]] = []
     before, change = CHANGES[name]
     for dies in (False, True):
@@ -125,7 +125,7 @@ async def test_what_died_between_the_steps_is_made_good(store: Store, repair: st
 
 
 async def test_nobody_is_shown_what_a_view_does_not_say(store: Store) -> None:
-    """A task that was answered, whose list has yet to hear of it, waits for nobody."""
+    """An answered task is not shown as waiting, even if its list is not updated yet."""
     view = submitted()
     await store.views.create(view)
     await store.views.publish(view.task_id, "run", [ASKING])
@@ -157,7 +157,7 @@ async def test_statuses_that_are_listed_at_the_same_time_leave_the_last_one(stor
 async def test_who_comes_late_changes_no_list(
     store: Store, late: StatusChanged, newer: StatusChanged
 ) -> None:
-    """However long a process was frozen between the steps, with an open status or with an end."""
+    """A late writer, suspended between the steps with an open status or an end, changes no list."""
     view = submitted()
     await store.views.create(view)
     frozen = await store.step(view, late, run_id="older" if late.state.is_terminal else "run")
@@ -174,7 +174,10 @@ async def test_who_comes_late_changes_no_list(
 
 @pytest.mark.parametrize("wanted", [None, TaskState.SUBMITTED, TaskState.WORKING])
 async def test_who_reads_a_page_finds_what_has_begun_to_work(store: Store, wanted: TaskState | None) -> None:
-    """No list was told of it: in its place by the time of that status, and no more among those that wait."""
+    """The reader of a page finds a task that started to work without a list's change.
+
+    It has the place of that status's time, and is no longer among waiting ones.
+    """
     older, newer = (submitted(owner="o" + new_id(), seconds=n) for n in range(2))
     newer = newer.model_copy(update={"owner": older.owner})
     for view in (older, newer):
@@ -193,7 +196,10 @@ async def test_who_reads_a_page_finds_what_has_begun_to_work(store: Store, wante
 async def test_who_reads_a_page_finds_all_that_have_begun_to_work(
     store: Store, waiting: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many: a few are looked at at once, the oldest as long as there is one that has begun."""
+    """The reader of a page finds any number of tasks that started to work.
+
+    A few are checked at a time, the oldest first, while one of them has started.
+    """
     monkeypatch.setattr(lists, "_MOST_BEGUN", 2)
     owner = "o" + new_id()
     views = [submitted(owner=owner, seconds=n) for n in range(9)]
@@ -205,13 +211,13 @@ async def test_who_reads_a_page_finds_all_that_have_begun_to_work(
     query = TaskQuery(owner, AGENT_ID, state=TaskState.WORKING, with_history=0, with_artifacts=False)
     page = await store.views.list_tasks(query)
 
-    # Of two that have waited longest none has begun: what came after them is found by the sweep.
+    # The two that have waited longest have not started: the sweep finds the later ones.
     expected = {*range(9)} - waiting - ({5} if len(waiting) > 1 else set())
     assert {view.task_id for view in page.views} == {views[number].task_id for number in expected}
 
 
 async def test_the_tenth_status_of_a_millisecond_is_later_than_the_ninth(store: Store) -> None:
-    """Lists compare positions as numbers."""
+    """The tenth status of a millisecond is later than the ninth: positions are numbers in lists."""
     view = submitted()
     listing = (await store.step(view, None)).listing
     assert listing
@@ -222,7 +228,10 @@ async def test_the_tenth_status_of_a_millisecond_is_later_than_the_ninth(store: 
 
 
 async def test_an_end_that_comes_late_leaves_a_task_open_that_has_opened_again(store: Store) -> None:
-    """It takes out of the open tasks what it has ended; so does the end of what has opened again."""
+    """A late end leaves a reopened task open, and removes only its own run.
+
+    So does the end of the reopened one.
+    """
     view = submitted()
     await store.views.create(view)
     frozen = await store.step(view, status(1, TaskState.FAILED))
@@ -234,13 +243,13 @@ async def test_an_end_that_comes_late_leaves_a_task_open_that_has_opened_again(s
     swept = await open_entries(store.redis, view.task_id)
     await store.views.publish(view.task_id, "newer", [status(2, TaskState.COMPLETED, seconds=90)])
 
-    assert len(open_again) == 2  # of the first end nobody has heard
+    assert len(open_again) == 2  # the first end has reached no list
     assert still_open == swept == open_again[1:]
     assert await open_entries(store.redis, view.task_id) == []
 
 
 async def test_a_task_that_has_opened_again_is_an_open_one(store: Store) -> None:
-    """The sweep sees it once, also if nobody heard of its first end, and it can be taken out of all lists."""
+    """A reopened task is swept once, even if its first end reached no list, and can leave all lists."""
     view = submitted()
     await store.views.create(view)
     await store.step(view, status(1, TaskState.FAILED))

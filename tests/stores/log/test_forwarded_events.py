@@ -1,4 +1,4 @@
-"""Who follows a task hears of what its sub-agents do, once, and of nothing after its end."""
+"""Events of sub-agents in their task's stream: each once, and none after its end."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments="{}")
 
 
 async def working(views: TaskViews) -> TaskView:
-    """Return the task of a client, at work."""
+    """Return a client's task at work."""
     view = submitted()
     await views.create(view)
     await views.publish(view.task_id, "run", [status(1)])
@@ -32,17 +32,17 @@ async def working(views: TaskViews) -> TaskView:
 
 
 async def heard(views: TaskViews, task_id: str) -> list[TaskEvent]:
-    """Return what came into the stream of a task since `working`."""
+    """Return the events of a task's stream since `working`."""
     return (await stream_of(views, task_id))[2:]
 
 
 def as_told(event: TaskEvent, *path: str) -> SubAgentEvent:
-    """Return an event as it is forwarded whole."""
+    """Return an event as it is forwarded in full."""
     return SubAgentEvent(path=path or ("call",), event=event.model_dump(mode="json", exclude={"content"}))
 
 
 async def test_events_of_sub_agents_reach_the_task_above_with_their_path(task_views: TaskViews) -> None:
-    """Of every depth, in the order in which they were published; their own streams have them too."""
+    """Events of sub-agents of any depth reach their own streams and, with their path, the top task's."""
     task_id = (await working(task_views)).task_id
     child_id = child_task_id(task_id, "call")
     grandchild_id = child_task_id(child_id, "deeper")
@@ -62,7 +62,7 @@ async def test_events_of_sub_agents_reach_the_task_above_with_their_path(task_vi
 
 
 async def test_what_the_fold_drops_is_not_forwarded(task_views: TaskViews) -> None:
-    """A retry that publishes statuses and chunks again tells nobody twice; an overtaken run tells nobody."""
+    """Repeated statuses and chunks, and events of an overtaken run, are not forwarded."""
     task_id = (await working(task_views)).task_id
     child_id = child_task_id(task_id, "call")
     batch = [status(1), chunk("a")]
@@ -80,7 +80,7 @@ async def test_what_the_fold_drops_is_not_forwarded(task_views: TaskViews) -> No
 
 @pytest.mark.parametrize("state", TaskState)
 async def test_nothing_follows_the_end_of_the_task(task_views: TaskViews, state: TaskState) -> None:
-    """A late sub-agent still does what it was about to do; while the task waits, others may speak."""
+    """A late sub-agent's events do not follow the end of the task; while the task waits, they do."""
     task_id = (await working(task_views)).task_id
     child_id = child_task_id(task_id, "call")
     await task_views.publish(task_id, "run", [status(2, state)])
@@ -96,7 +96,7 @@ async def test_nothing_follows_the_end_of_the_task(task_views: TaskViews, state:
 
 
 def test_a_status_comes_without_what_the_agents_told_each_other() -> None:
-    """Its message and what was used are for everybody; requests, answers and questions are not."""
+    """A status is forwarded with its message and usage, without requests, answers and questions."""
     hidden, asks = (said("m", "hidden"),), (asked("hidden"),)
     event = status(2, TaskState.INPUT_REQUIRED, message=told("t"), received=hidden, questions=asks)
 
@@ -138,7 +138,7 @@ CUT: Mapping[str, tuple[TaskEvent, dict[str, JsonValue]]] = {
 
 @pytest.mark.parametrize("name", CUT)
 def test_of_what_is_too_large_its_short_fields_are_forwarded(name: str) -> None:
-    """What has happened is told, and where: the content is not."""
+    """A large event is forwarded with its short fields: the fact and the place without the content."""
     event, kept = CUT[name]
 
     cut = forwarded("task/call", event)

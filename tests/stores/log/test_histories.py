@@ -1,4 +1,4 @@
-"""Random histories of a task: Redis refuses what the fences refuse, and the view is the fold of the log."""
+"""Random histories of a task: Redis refuses the same as the fences, and the view is the fold of the log."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ async def apply(views: TaskViews, view: TaskView, change: Change) -> None:
 
 
 def queries_of(view: TaskView) -> list[TaskQuery]:
-    """Return all combinations of filters, each of which matches in some histories and in others does not."""
+    """Return all combinations of filters, each of which matches some histories."""
     return [
         TaskQuery(
             view.owner, view.agent_id, context, state, since, with_history=history, with_artifacts=not history
@@ -68,7 +68,7 @@ def queries_of(view: TaskView) -> list[TaskQuery]:
 
 
 class Model:
-    """What has become of a task, of its sub-agents, and of their streams, by the fold."""
+    """The expected task, its sub-agents, and their streams, by the fold."""
 
     def __init__(self) -> None:
         self.tasks: defaultdict[str, FencedTask] = defaultdict(FencedTask)
@@ -116,7 +116,7 @@ async def loaded(views: TaskViews, task_id: str) -> TaskView | None:
 
 
 async def folded_from_log(redis: Redis, view: TaskView) -> TaskView | None:
-    """Fold the log as it stands in Redis, from its start."""
+    """Fold the log in Redis from its start."""
     codec, folded = LogCodec(view.task_id, NO_CIPHER), FoldedView()
     entries = cast("list[tuple[str, dict[str, str]]]", await redis.xrange(log_key(view.task_id)))
     for _, fields in entries:
@@ -126,7 +126,7 @@ async def folded_from_log(redis: Redis, view: TaskView) -> TaskView | None:
 
 @pytest.fixture(params=["large", "small"], autouse=True)
 def tails(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let snapshots be taken rarely, or after nearly each event."""
+    """Set the frequency of snapshots: rarely, or after nearly each event."""
     if request.param == "small":
         monkeypatch.setattr(store, "SMALL_TAIL", 0)
 
@@ -134,7 +134,7 @@ def tails(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(CHANGES | CHILD_PUBLISHES, min_size=1, max_size=10))
 async def test_redis_and_the_fences_agree_on_every_history(redis_url: str, changes: Sequence[Change]) -> None:
-    """Whatever is created, published and restored in whatever order, both come to the same."""
+    """After any order of creations, publishes and restores, Redis and the fences have the same result."""
     view, now, model = submitted(), None, Model()
     async with connect_redis(redis_url) as redis:
         stored = TaskViews(redis)
@@ -156,7 +156,7 @@ async def test_redis_and_the_fences_agree_on_every_history(redis_url: str, chang
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(CREATES | PUBLISHES | CHILD_PUBLISHES, min_size=1, max_size=10))
 async def test_the_view_is_the_fold_of_the_log(redis_url: str, changes: Sequence[Change]) -> None:
-    """Folding the log from its start gives the view, with snapshots or without."""
+    """The fold of the complete log is the view, with snapshots or without."""
     view = submitted()
     async with connect_redis(redis_url) as redis:
         stored = TaskViews(redis)
@@ -169,7 +169,7 @@ async def test_the_view_is_the_fold_of_the_log(redis_url: str, changes: Sequence
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(CHANGES, min_size=1, max_size=6))
 async def test_repeating_the_last_change_changes_no_view(redis_url: str, changes: Sequence[Change]) -> None:
-    """A caller that lost the answer to its call may call again: the view stays, statuses and chunks too."""
+    """A repeated last change, as after a lost answer, leaves the view, statuses and chunks unchanged."""
     view = submitted()
     last = changes[-1]
     async with connect_redis(redis_url) as redis:

@@ -1,4 +1,4 @@
-"""Whatever gateways find out of runs, and however late they tell it, the newest run has the last word."""
+"""Late reports of gateways about runs: the end of the newest run is shown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ Kind = Literal["warn", "end", "restore", "follow"]
 
 @dataclass(frozen=True)
 class Report:
-    """What a gateway found out of a run at a time, and tells `delay` later. `follow`: somebody looked."""
+    """A gateway's finding about a run, reported `delay` later. With `follow`, a client reads the view."""
 
     kind: Kind
     delay: int
@@ -45,7 +45,7 @@ REPORTS = st.builds(
     Report, st.sampled_from(["warn", "end", "restore", "follow"]), st.integers(0, 6).map(lambda n: 2 * n)
 )
 RUNS = st.lists(st.tuples(st.integers(0, 2), st.lists(REPORTS, max_size=2)), min_size=1, max_size=4)
-"""Each run: how many statuses it publishes, and what gateways find out before it is replaced."""
+"""Each run: the number of its statuses, and the reports before it is replaced."""
 
 
 @settings(max_examples=150, deadline=None)
@@ -53,7 +53,7 @@ RUNS = st.lists(st.tuples(st.integers(0, 2), st.lists(REPORTS, max_size=2)), min
 async def test_the_newest_run_has_the_last_word(
     redis_url: str, runs: Sequence[tuple[int, Sequence[Report]]], *, speaks: bool
 ) -> None:
-    """However late gateways tell of what they found out, the end of the newest run is shown."""
+    """The end of the newest run is shown, however late gateways report older ones."""
     async with connect_redis(redis_url) as redis:
         views, view = TaskViews(redis), submitted()
         await views.create(view)

@@ -1,4 +1,4 @@
-"""Whoever wants to be notified of a task hears of each new status, and of nothing else."""
+"""Notification of each new status of a task, and of nothing else."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from tests.stores.examples import answered, chunk, status, submitted
 
 
 class Harness:
-    """A task whose notifications are noted; `away`: nobody takes them."""
+    """A task whose notifications are recorded; while `away`, they fail."""
 
     def __init__(self, redis: Redis) -> None:
         self.configs = PushConfigs(redis)
@@ -41,7 +41,7 @@ def harness(redis: Redis) -> Harness:
 
 
 async def test_each_way_to_a_new_status_is_told(harness: Harness) -> None:
-    """Publishing, and, before and after it, ending and restoring; with all configs of the task."""
+    """Publishing, ending and restoring each notify once of a new status, for all configs of the task."""
     await harness.begin("a", "b")
     task_id = harness.task.task_id
 
@@ -55,7 +55,10 @@ async def test_each_way_to_a_new_status_is_told(harness: Harness) -> None:
 
 @pytest.mark.parametrize("state", TaskState)
 async def test_who_cannot_tell_fails_where_it_matters(harness: Harness, state: TaskState) -> None:
-    """The caller does it again; of a status that only passes, the next one tells as well."""
+    """A failing notification fails the call, which is retried.
+
+    For a passing status, the next one notifies.
+    """
     await harness.begin("a")
     harness.away = True
     task_id, change = harness.task.task_id, status(1, state)
@@ -74,7 +77,10 @@ async def test_who_cannot_tell_fails_where_it_matters(harness: Harness, state: T
 
 @pytest.mark.parametrize("way", ["end", "restore"])
 async def test_who_cannot_tell_of_an_end_does_not_show_it(harness: Harness, way: str) -> None:
-    """Else nobody would tell of it later: whoever puts a view right does nothing once it says an end."""
+    """A failing notification of an end leaves the view without it.
+
+    Otherwise no later repair would notify: none changes a view with an end.
+    """
     await harness.begin("a")
     task_id = harness.task.task_id
     failed = status(1, TaskState.FAILED)

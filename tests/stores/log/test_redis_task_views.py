@@ -1,4 +1,4 @@
-"""What only Redis can show: keys that expire, a script that is lost, events of a newer version."""
+"""Behaviour of Redis alone: expiry of keys, a lost script, events of a newer version."""
 
 import asyncio
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def ended(*, owner: str = "", context_id: str = "", seconds: float = 0) -> TaskV
 
 
 async def keep_all(redis: Redis, task_id: str) -> None:
-    """Write every other key that a task, or a sub-agent of its, may have."""
+    """Write each other key of a task and of a sub-agent."""
     for id_ in (task_id, child_task_id(task_id, "call")):
         transcripts, records, secrets = Transcripts(redis), ToolRecords(redis), Secrets(redis)
         await transcripts.put(id_, "run", 0, [said("m")])
@@ -73,20 +73,20 @@ async def keep_all(redis: Redis, task_id: str) -> None:
 
 
 async def rows_of(redis: Redis, owner: str) -> list[str]:
-    """Return all that is listed of the tasks of an owner."""
+    """Return all list entries of an owner's tasks."""
     return cast("list[str]", await redis.zrange(owner_tasks_key(owner), 0, -1))
 
 
 async def lives(redis: Redis, view: TaskView) -> dict[str, int]:
-    """Return how long each key of a task lives; -1: for ever."""
+    """Return the time to live of each key of a task; -1: for ever."""
     keys = cast("list[str]", await redis.keys(f"everloop:task:{{{view.task_id}*"))
     return {key: await redis.ttl(key) for key in keys}
 
 
 async def test_nothing_of_an_open_task_expires(redis: Redis, views: TaskViews) -> None:
-    """View, stream, transcripts, records, secrets, webhooks, and those of sub-agents; and it stays listed."""
+    """No key of an open task or its sub-agents expires, from views to webhooks, and the task stays listed."""
     view = submitted()
-    await keep_all(redis, view.task_id)  # some of it is there before anybody knows the task
+    await keep_all(redis, view.task_id)  # some of it exists before the task
     await views.create(view)
     await keep_all(redis, view.task_id)
     child = child_task_id(view.task_id, "call")
@@ -102,7 +102,7 @@ async def test_nothing_of_an_open_task_expires(redis: Redis, views: TaskViews) -
 
 
 async def test_what_is_kept_of_an_unknown_task_expires(redis: Redis) -> None:
-    """A task whose end nobody published leaves nothing behind; who uses it begins the time anew."""
+    """Keys of a task whose end was never published expire; a use restarts the time."""
     task_id = new_id()
 
     async def keys() -> list[str]:
@@ -113,14 +113,17 @@ async def test_what_is_kept_of_an_unknown_task_expires(redis: Redis) -> None:
         await redis.expire(key, 5)
 
     lives = [await redis.ttl(key) for key in await keys()]
-    assert len(lives) == 2 * 5 + 1  # and which they are
+    assert len(lives) == 2 * 5 + 1  # and these are all
     assert min(lives) > 1_000
 
 
 async def test_what_is_written_of_a_task_whose_view_was_lost_does_not_expire(
     redis: Redis, views: TaskViews
 ) -> None:
-    """It may expire since the task ended: an operator has reset it later than its view lived."""
+    """Keys of a task whose view was lost do not expire.
+
+    An operator may have reset it after the view's expiry.
+    """
     view = submitted()
     await views.create(view)
     await keep_all(redis, view.task_id)
@@ -134,9 +137,9 @@ async def test_what_is_written_of_a_task_whose_view_was_lost_does_not_expire(
 
 
 async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
-    """Its time to live begins with its last status; what is written later expires too.
+    """All keys of a task expire after its last status, also those written later.
 
-    Its events go in a day: somebody is notified of them.
+    Its events expire in a day if notifications are pending.
     """
     views = TaskViews(redis, RetentionSettings(task_ttl_days=2))
     view = submitted()
@@ -164,7 +167,7 @@ async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
 
 
 async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: TaskViews) -> None:
-    """Whatever is listed next, pages fill up and totals are exact, and no list holds the task any more."""
+    """An expired task leaves all lists: pages are full, and totals exact."""
     owner, context_id = new_id(), new_id()
     tasks = [ended(owner=owner, context_id=context_id, seconds=n) for n in range(6)]
     for task in tasks:
@@ -180,7 +183,7 @@ async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: TaskVie
 
 
 async def test_an_event_that_cannot_be_read_is_skipped(redis: Redis, views: TaskViews) -> None:
-    """With one warning, however often a reader comes by."""
+    """An unreadable event is skipped by all readers, with one warning."""
     view = submitted()
     await views.create(view)
     await redis.xadd(log_key(view.task_id), {"event": '{"kind":"from-the-future"}'})
@@ -196,7 +199,7 @@ async def test_an_event_that_cannot_be_read_is_skipped(redis: Redis, views: Task
 
 
 async def test_a_status_that_follows_a_loss_says_so(views: TaskViews) -> None:
-    """Its number is not the next one; until the workflow has told the rest, the view says it too."""
+    """A status with a gap in its number marks a loss, in the view too, until the workflow has restored it."""
     view = submitted()
     await views.create(view)
     await views.publish(view.task_id, "run", [status(1), status(3)])
@@ -216,7 +219,7 @@ async def test_a_status_that_follows_a_loss_says_so(views: TaskViews) -> None:
 async def test_a_passing_status_follows_that_of_its_version(
     views: TaskViews, before: Sequence[TaskEvent], *, is_lost: bool
 ) -> None:
-    """A status with a step is published after the one of its version without; else that one is lost."""
+    """A status with a step follows its version's status without one; otherwise that one is lost."""
     view = submitted()
     await views.create(view)
     await views.publish(view.task_id, "run", before)
@@ -245,7 +248,7 @@ LOSSES: dict[str, tuple[Sequence[TaskEvent], Shown | None, bool]] = {
 async def test_a_status_whose_view_lacks_what_it_shows_follows_a_loss(
     views: TaskViews, shown: Sequence[TaskEvent], shows: Shown | None, *, is_lost: bool, state: TaskState
 ) -> None:
-    """Until its workflow has told; what the status shows may be published with it."""
+    """A status marks a loss if the view lacks an artifact that it shows, unless it is published with it."""
     at_once, before = submitted(), submitted()
     for view in (at_once, before):
         await views.create(view)
@@ -263,7 +266,10 @@ async def test_a_status_whose_view_lacks_what_it_shows_follows_a_loss(
 async def test_what_a_view_lacks_comes_from_its_workflow_and_the_stores(
     views: TaskViews, state: TaskState
 ) -> None:
-    """Although they know no newer status: half an answer, and half an artifact, make way; once."""
+    """A view with gaps is restored once by its workflow and the stores, although they have no newer status.
+
+    Half an answer and half an artifact are replaced.
+    """
     view = submitted()
     await views.create(view)
     halves = [chunk("H", position=3), chunk("x", artifact_id="log", position=2)]
@@ -283,14 +289,14 @@ async def test_what_a_view_lacks_comes_from_its_workflow_and_the_stores(
 
 
 async def test_a_status_of_an_emptied_redis_follows_a_loss(redis: Redis, views: TaskViews) -> None:
-    """It is not the first one of its run: a view that is not there has lost those before it."""
+    """A status after the first of its run marks a loss if the view is missing, as in an emptied Redis."""
     view = submitted()
     await views.create(view)
     await views.publish(view.task_id, "run", [status(1)])
     await redis.flushdb()
     await views.publish(view.task_id, "run", [status(2), status(3)])
     first = submitted()
-    await views.publish(first.task_id, "run", [status(1)])  # of a task that nobody has created yet
+    await views.publish(first.task_id, "run", [status(1)])  # a task that is not created yet
 
     found = await views.read({view.task_id: START, first.task_id: START}, wait=0)
     assert {(event.task_id, event.follows_loss) for event in found} == {
@@ -300,13 +306,13 @@ async def test_a_status_of_an_emptied_redis_follows_a_loss(redis: Redis, views: 
     }
 
 
-@pytest.mark.one_server  # readers of a cluster leave nothing at all
+@pytest.mark.one_server  # readers of a cluster leave nothing behind
 async def test_a_reader_that_dies_leaves_nothing_behind(redis: Redis, views: TaskViews) -> None:
-    """The wake stream of a reader expires by itself and never grows."""
+    """The wake stream of a dead reader expires by itself and never grows."""
     before = set(await redis.keys("everloop:reader:*"))
     for _ in range(3):
         reading = asyncio.create_task(views.read({new_id(): START}, wait=60))
-        await asyncio.sleep(0)  # it has asked
+        await asyncio.sleep(0)  # it is waiting
         await views.wake()
         assert await reading == []
 

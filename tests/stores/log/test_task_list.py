@@ -1,4 +1,4 @@
-"""Lists of tasks: order, filters, pages, and what they load."""
+"""Lists of tasks: order, filters, pages and loaded fields."""
 
 import base64
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from tests.support.many_tasks import copy_task
 async def create_many(
     views: TaskViews, owner: str, seconds: Sequence[float], context_id: str = ""
 ) -> list[str]:
-    """Create one task for each time and return the ids, newest first, as a list would."""
+    """Create one task for each time, and return the ids newest first."""
     tasks = [submitted(owner=owner, seconds=second, context_id=context_id) for second in seconds]
     for task in tasks:
         await views.create(task)
@@ -56,7 +56,7 @@ async def page_through(views: TaskViews, query: TaskQuery) -> list[str]:
 
 
 async def test_a_list_holds_the_tasks_of_one_owner_and_agent(task_views: TaskViews) -> None:
-    """Others are neither listed nor counted, in the same context neither; the newest status comes first."""
+    """A list has the tasks of one owner and agent, newest status first, even in a shared context."""
     owner, context_id = new_id(), new_id()
     ids = await create_many(task_views, owner, [1, 2, 3], context_id)
     other = submitted(owner=owner, context_id=context_id, agent_id="other")
@@ -77,7 +77,7 @@ async def test_a_list_holds_the_tasks_of_one_owner_and_agent(task_views: TaskVie
 
 @pytest.mark.parametrize("page_size", [1, 2, 3, 7, 100])
 async def test_pages_join_to_the_whole_list(task_views: TaskViews, page_size: int) -> None:
-    """Paging lists every task once, also those whose statuses are of the same time, or nearly so."""
+    """Pages have each task once, also with equal or nearly equal times."""
     owner = new_id()
     ids = await create_many(task_views, owner, [1, 2, 2, 2, 2, 2, 2.000001, 2.000002, 3])
 
@@ -85,7 +85,7 @@ async def test_pages_join_to_the_whole_list(task_views: TaskViews, page_size: in
 
 
 async def test_the_place_of_a_page_is_exact_among_tasks_of_the_same_time(task_views: TaskViews) -> None:
-    """The task that a page ended with may have moved: the others of its time follow, none of them twice."""
+    """A page continues exactly among tasks of equal time, even if its last task has moved."""
     owner = new_id()
     ids = await create_many(task_views, owner, [1] * 30)
     first = await task_views.list_tasks(of(owner, page_size=10))
@@ -98,9 +98,9 @@ async def test_the_place_of_a_page_is_exact_among_tasks_of_the_same_time(task_vi
 
 
 async def test_a_page_ends_where_it_would_be_too_large(task_views: TaskViews) -> None:
-    """It has fewer tasks than asked for then, and its token leads to the rest.
+    """A page that would be too large has fewer tasks, and its token continues.
 
-    A task that is too large for any page comes without its messages, and the page tells how large it is.
+    A task that is too large for any page is returned without its messages, and with its size.
     """
     owner, sizes = new_id(), (3, 3, 3, 9, 0, 3)  # newest first, in MB; 8 at most, encrypted
     tasks = [submitted(owner=owner, seconds=-age) for age in range(len(sizes))]
@@ -126,7 +126,7 @@ async def test_a_page_ends_where_it_would_be_too_large(task_views: TaskViews) ->
 
 
 async def test_filters_narrow_list_and_total(task_views: TaskViews) -> None:
-    """Context, state and time, alone and in every combination; a status of that very time is included."""
+    """Context, state and time filter list and total, alone and combined; an equal time is included."""
     owner, context_id = new_id(), new_id()
     elsewhere = await create_many(task_views, owner, [1, 5])
     inside = await create_many(task_views, owner, [2, 3, 4], context_id)
@@ -162,13 +162,13 @@ FAR_TOKENS = [encode_page_token(IndexEntry(time, "a")) for time in (10**400, -(2
 
 @pytest.mark.parametrize("token", [*FOREIGN_TOKENS, *FAR_TOKENS])
 async def test_a_foreign_page_token_is_refused(task_views: TaskViews, token: str) -> None:
-    """Only tokens that a list could have returned are understood; the error says so."""
+    """A token that no list returned is refused with an error that says so."""
     with pytest.raises(InvalidPageTokenError, match="page token"):
         await task_views.list_tasks(of(new_id(), page_token=token))
 
 
 async def test_a_token_is_a_place_whatever_list_it_is_used_with(task_views: TaskViews) -> None:
-    """With other filters, another agent or another owner it shows what these may see from there on."""
+    """A token is a position: with other filters, agents or owners it continues with their tasks."""
     owner, other, context_id = new_id(), new_id(), new_id()
     await create_many(task_views, owner, [5, 6])
     inside = await create_many(task_views, owner, [1, 9], context_id)
@@ -187,13 +187,13 @@ FEW, MANY, PAGE = 300, 6_000, 100
 
 
 async def commands(redis: Redis) -> int:
-    """Return how many commands Redis has carried out, those of scripts too."""
+    """Return the number of commands that Redis has executed, with those of scripts."""
     stats = cast("dict[str, dict[str, int]]", await redis.info("commandstats"))
     return sum(of["calls"] for name, of in stats.items() if name != "cmdstat_info")
 
 
 async def costs(redis: Redis, query: TaskQuery, total: int) -> list[int]:
-    """Return what each page of a list costs; together they hold every task once."""
+    """Return the cost of each page of a list; together they have each task once."""
     views, found, costs = TaskViews(redis), set[str](), list[int]()
     while query.page_token or not costs:
         before = await commands(redis)
@@ -206,9 +206,9 @@ async def costs(redis: Redis, query: TaskQuery, total: int) -> list[int]:
     return costs
 
 
-@pytest.mark.one_server  # it counts the commands of one
+@pytest.mark.one_server  # it counts the commands of one server
 async def test_a_page_of_a_long_list_costs_what_one_of_a_short_list_does(own_redis: Redis) -> None:
-    """Every page, first to last, with filters and without."""
+    """A page of a long list costs the same as one of a short list: each page, filtered or not."""
     views, owner, ids = TaskViews(own_redis), new_id(), [new_id() for _ in range(FEW)]
     for number, task_id in enumerate(ids):
         await views.create(submitted(task_id, owner=owner, context_id="context"))

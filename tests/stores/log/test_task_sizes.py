@@ -1,4 +1,4 @@
-"""How large a stored task is, and what is loaded of one that is large."""
+"""The size of a stored task, and partial loading of a large one."""
 
 import pytest
 
@@ -19,7 +19,7 @@ async def create(views: TaskViews, *texts: str) -> TaskView:
 
 
 async def test_what_is_too_large_comes_without_messages_and_artifacts(task_views: TaskViews) -> None:
-    """State, owner and position are there, and the ids of the messages; with enough room all of it is."""
+    """A task that is too large is loaded with state, owner, position and message ids, without contents."""
     view = await create(task_views, LONG, "short")
     await task_views.publish(view.task_id, "run", [status(1), chunk("Hi"), chunk(LONG, index=1)])
     whole = await task_views.load(view.task_id)
@@ -39,7 +39,7 @@ async def test_what_is_too_large_comes_without_messages_and_artifacts(task_views
 
 
 async def test_only_the_newest_messages_are_loaded_and_counted(task_views: TaskViews) -> None:
-    """A task of many large messages can be read without them; artifacts come along."""
+    """A task can be loaded and counted with its newest messages only, and its artifacts."""
     view = await create(task_views, LONG, LONG, "new", "newest")
     await task_views.publish(view.task_id, "run", [chunk("Hi", last=True)])
 
@@ -62,7 +62,7 @@ async def test_only_the_newest_messages_are_loaded_and_counted(task_views: TaskV
 async def test_messages_are_read_alike_wherever_they_are_kept(
     task_views: TaskViews, texts: tuple[str, ...]
 ) -> None:
-    """The first ones may stand in the view; all of them stay when it is restored, each once."""
+    """Messages in the view and in the log are read alike, each once, also after a restore."""
     view = await create(task_views, *texts)
     later = said("later")
     await task_views.publish(view.task_id, "run", [status(1, received=(later,))])

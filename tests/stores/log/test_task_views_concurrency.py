@@ -1,4 +1,4 @@
-"""Writers and readers at once: who takes a snapshot and reads on misses nothing and sees nothing twice."""
+"""Concurrent writers and readers: a snapshot and later events have each change once."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ async def take_snapshot(views: TaskViews, task_id: str) -> tuple[Snapshot, str]:
 
 
 async def follow(views: TaskViews, task_id: str, chunks_before: int) -> tuple[str, TaskState]:
-    """Take a snapshot when the text is that long, then read on; return text and state at the end."""
+    """Take a snapshot at this length of the text, then follow; return final text and state."""
     snapshot, text = await take_snapshot(views, task_id)
     while text.count("<") < chunks_before:
         await views.read({task_id: snapshot.position}, wait=5)
@@ -53,7 +53,7 @@ def apply(event: TaskEvent, text: str, state: TaskState) -> tuple[str, TaskState
 
 
 async def test_a_snapshot_and_what_follows_make_the_whole(redis_url: str) -> None:
-    """Every reader, from whatever moment it joined, ends with each chunk exactly once, in order."""
+    """A reader that joins at any moment has each chunk exactly once, in order."""
     writer_client, reader_client = connect_redis(redis_url), connect_redis(redis_url)
     async with writer_client, reader_client:
         writer: TaskViews = TaskViews(writer_client)

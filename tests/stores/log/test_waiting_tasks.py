@@ -1,4 +1,4 @@
-"""Lists of tasks that ask others than their owner."""
+"""Lists of tasks that wait for other people than their owner."""
 
 import pytest
 from redis.asyncio import Redis
@@ -19,7 +19,7 @@ def asking(scope: str, question_id: str = "q") -> Question:
 
 
 async def wait_for(views: TaskViews, *scopes: str, seconds: float = 1, task_id: str = "") -> TaskView:
-    """Let a task ask those with these scopes, "owner" being its owner."""
+    """Make a task wait for answers of these scopes, "owner" being its owner."""
     view = submitted(task_id, seconds=seconds)
     await views.create(view)
     questions = tuple(asking(scope, scope) for scope in scopes)
@@ -32,11 +32,14 @@ def ids_of(page: WaitingPage) -> list[tuple[str, str]]:
 
 
 async def test_a_task_is_listed_for_those_whom_it_asks(task_views: TaskViews) -> None:
-    """By each scope that it names, and by no other; what it asks its owner is nobody else's."""
+    """A task is listed by each scope that it asks, and by no other.
+
+    Questions to its owner only for the owner.
+    """
     one, two = f"{new_id()}:approve", f"{new_id()}:approve"
     both = await wait_for(task_views, one, two, "owner")
     await wait_for(task_views, "owner")
-    await wait_for(task_views, one, task_id=f"{new_id()}/call")  # answered at the task of the client
+    await wait_for(task_views, one, task_id=f"{new_id()}/call")  # answered at the client's task
 
     page = await task_views.list_waiting(WaitingQuery((one, two)))
 
@@ -49,7 +52,7 @@ async def test_a_task_is_listed_for_those_whom_it_asks(task_views: TaskViews) ->
 
 
 async def test_a_task_that_is_answered_or_ends_is_listed_no_more(task_views: TaskViews) -> None:
-    """Whoever publishes the status changes the list in the same step."""
+    """An answered or ended task leaves the list in the step that publishes its status."""
     scope, other = f"{new_id()}:approve", f"{new_id()}:approve"
     answered, ended = await wait_for(task_views, scope, other), await wait_for(task_views, scope)
 
@@ -61,7 +64,7 @@ async def test_a_task_that_is_answered_or_ends_is_listed_no_more(task_views: Tas
 
 
 async def test_pages_of_waiting_tasks_miss_and_repeat_nothing(task_views: TaskViews) -> None:
-    """Also where several have waited equally long, and for several scopes."""
+    """Pages of waiting tasks miss and repeat none, with equal times and several scopes."""
     scopes = tuple(f"{new_id()}:approve" for _ in range(2))
     tasks = [await wait_for(task_views, *scopes, seconds=1 + index // 3) for index in range(7)]
 
@@ -82,7 +85,7 @@ async def test_pages_of_waiting_tasks_miss_and_repeat_nothing(task_views: TaskVi
 
 
 async def test_a_task_can_be_taken_out_of_all_lists(redis: Redis) -> None:
-    """Those of its owner, of open tasks, and of the scopes that it asks; others stay."""
+    """A task can leave all lists: its owner's, the open tasks, and its scopes; others stay."""
     views, scope = TaskViews(redis), f"{new_id()}:approve"
     gone, stays = [await wait_for(views, scope) for _ in range(2)]
 

@@ -1,4 +1,4 @@
-"""A workflow that moves large payloads along every path that Temporal has for them."""
+"""A workflow that moves large payloads along each path of Temporal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,13 +12,13 @@ TIMEOUT = timedelta(seconds=30)
 
 @activity.defn
 async def repeat(text: str) -> str:
-    """Return what came in."""
+    """Return the argument."""
     return text
 
 
 @activity.defn
 async def make(text: str, size: int) -> str:
-    """Return the text so often that the result has `size` characters."""
+    """Return the text repeated to `size` characters."""
     return (text * size)[:size]
 
 
@@ -43,7 +43,7 @@ async def _call(function: Callable[..., Awaitable[str]], *arguments: str | int) 
 
 @workflow.defn
 class Echo:
-    """Returns its argument with the other case: the child."""
+    """The child: returns its argument in the other case."""
 
     @workflow.run
     async def run(self, text: str) -> str:
@@ -52,7 +52,7 @@ class Echo:
 
 @workflow.defn
 class Parcels:
-    """Does one errand with a large text each time it is told, until it is told to end."""
+    """Does an errand with a large text for each request, until its end is requested."""
 
     @workflow.init
     def __init__(self, text: str, runs: int) -> None:
@@ -95,7 +95,7 @@ class Parcels:
 
     @workflow.update
     async def swap(self, text: str) -> str:
-        """Take the text, return the former one."""
+        """Store the text, and return the former one."""
         former, self._text = self._text, text
         return former
 

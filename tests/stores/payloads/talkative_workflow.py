@@ -1,4 +1,4 @@
-"""A workflow that says a word everywhere Temporal takes words."""
+"""A workflow that sends a word in each place where Temporal takes text."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ _TIMEOUT = timedelta(seconds=30)
 
 @activity.defn
 async def speak(word: str) -> str:
-    """Say the word in a heartbeat, in a failure with details and a cause, and in the result."""
+    """Send the word in a heartbeat, in a failure with details and a cause, and in the result."""
     if not activity.info().heartbeat_details:
         activity.heartbeat(word)
         raise ApplicationError(f"failure: {word}", word) from ValueError(f"cause: {word}")
@@ -29,7 +29,7 @@ class Listener:
 
 @workflow.defn
 class Talker:
-    """Says all it can until it is told to end, and then fails with the word."""
+    """Sends the word everywhere until its end is requested, and then fails with it."""
 
     @workflow.init
     def __init__(self, word: str) -> None:
@@ -63,7 +63,7 @@ class Talker:
 
     @workflow.update
     async def said(self, word: str) -> str:
-        """Return what was heard of the child, once it was heard."""
+        """Return the child's word once it has arrived."""
         await workflow.wait_condition(lambda: self._word.startswith("child"))
         return self._word
 

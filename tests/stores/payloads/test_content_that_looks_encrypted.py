@@ -1,4 +1,4 @@
-"""Content that looks like what stores keep of encrypted content is content, with keys and without."""
+"""Content that looks like encrypted content stays content, with encryption and without."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ async def test_artifacts_keep_it(  # noqa: PLR0913 -- fixtures, and what is draw
     is_on: bool,
     completes: bool,
 ) -> None:
-    """Whatever bytes a part is made of, inline and in blobs, also if keys came while it grew."""
+    """Artifacts keep any bytes, inline and in blobs, also if encryption is enabled between changes."""
     before = redis_artifacts(redis, blob_rig)
     after = redis_artifacts(encrypted if is_on else redis, blob_rig)
     rig = replace(after, context_id=before.context_id)
@@ -66,7 +66,7 @@ async def test_artifacts_keep_it(  # noqa: PLR0913 -- fixtures, and what is draw
 @pytest.mark.parametrize("cipher", [NO_CIPHER, keyring("k1")], ids=["off", "on"])
 @pytest.mark.parametrize("form", ["sealed:", "{}", '{{"sealed":', '{{"sealed": "{}"}}', "s{} "])
 async def test_all_stores_in_redis_keep_it(redis_url: str, cipher: Cipher, form: str) -> None:
-    """Texts of messages, answers, secrets, results, addresses and artifacts come back unchanged."""
+    """Texts of messages, answers, secrets, results, addresses and artifacts are returned unchanged."""
     word = form.format(CIPHER.seal_text('"text"', "purpose"))
     task = submitted().model_copy(update={"history": (said("m1", word),)})
     async with connect_redis(redis_url, cipher) as redis:
@@ -79,7 +79,7 @@ async def test_all_stores_in_redis_keep_it(redis_url: str, cipher: Cipher, form:
 @pytest.mark.parametrize("cipher", [NO_CIPHER, keyring("k1")], ids=["off", "on"])
 @given(content=CONTENTS.map(b"".join))
 async def test_payloads_of_temporal_keep_it(cipher: Cipher, content: bytes) -> None:
-    """Bytes, texts and names come back unchanged, also what looks like the metadata of what is encrypted."""
+    """Bytes, texts and names are returned unchanged, also with metadata like that of encrypted payloads."""
     converter = data_converter(None, cipher=cipher)
     text = content.decode("latin-1")
     value = {"encoding": ENCODING.decode(), KEY_ID: "k1", text: [text]}
@@ -99,7 +99,7 @@ async def test_payloads_of_temporal_keep_it(cipher: Cipher, content: bytes) -> N
 async def test_right_keys_are_waited_for(
     redis_url: str, encrypted: Redis, blob_rig: BlobRig, secret: bytes | None, reason: str
 ) -> None:
-    """A blob whose key is not known here is not lost: its store counts as away."""
+    """A blob with a key that this process lacks is not lost: the store counts as away."""
     rig = redis_artifacts(encrypted, blob_rig)
     await rig.artifacts.apply(rig.context_id, "a", Create("task", (NewPart("file", b"secret" * 30),)))
     (key,) = (await rig.record("a")).blob_keys()

@@ -1,4 +1,4 @@
-"""What a real Temporal gets to see of encrypted workflows, and what happens where a key is missing."""
+"""Encrypted workflows on a real Temporal, and the effect of a missing key."""
 
 import asyncio
 import re
@@ -40,7 +40,7 @@ def parcelling(client: Client, queue: str) -> Worker:
 
 
 async def recorded(client: Client, workflow_id: str) -> bytes:
-    """Return all that Temporal tells of a workflow and its child."""
+    """Return all records that Temporal has of a workflow and its child."""
     told: list[bytes] = []
     for each in map(client.get_workflow_handle, (workflow_id, f"{workflow_id}/child")):
         history, described = await each.fetch_history(), await each.describe()
@@ -51,7 +51,7 @@ async def recorded(client: Client, workflow_id: str) -> bytes:
 
 @pytest.mark.parametrize("cipher", [keyring("k1"), NO_CIPHER], ids=["encrypted", "plain"])
 async def test_temporal_sees_no_word(temporal_address: str, cipher: Cipher) -> None:
-    """Arguments, results, heartbeats, failures, summaries, memos and messages are encrypted; all are read."""
+    """Arguments, results, heartbeats, failures, summaries, memos and messages are encrypted and read back."""
     client, queue, word = await connect(temporal_address, cipher), str(uuid4()), f"word-{uuid4()}"
     async with talking(client, queue):
         handle = await client.start_workflow(
@@ -87,7 +87,7 @@ async def test_temporal_sees_no_word(temporal_address: str, cipher: Cipher) -> N
 
 
 async def test_a_missing_key_ends_no_workflow(temporal_address: str) -> None:
-    """A worker without it fails the workflow task, which is tried again and again, and names the key."""
+    """A worker without the key fails the workflow task, which is retried, and names the key."""
     queue, word = str(uuid4()), f"word-{uuid4()}"
     client = await connect(temporal_address, keyring("k2", "k1"))
     handle = await client.start_workflow(Talker.run, word, id=str(uuid4()), task_queue=queue)
@@ -98,12 +98,12 @@ async def test_a_missing_key_ends_no_workflow(temporal_address: str) -> None:
             described = await handle.describe()
 
     assert described.status is WorkflowExecutionStatus.RUNNING
-    assert not failure.message.startswith("this was")  # it is encrypted itself, by the key that is known
+    assert not failure.message.startswith("this was")  # it is encrypted, too, by the present key
     assert "'k2', which is not known here" in str(await client.data_converter.decode_failure(failure))
 
 
 async def test_switching_on_loses_no_message(temporal_address: str) -> None:
-    """A worker that has no keys yet waits with signals and updates of those who have; then both are done."""
+    """A worker without keys waits with encrypted signals and updates; with keys, it handles them."""
     queue = str(uuid4())
     plain = await connect(temporal_address, NO_CIPHER)
     sealed = await connect(temporal_address, keyring("k1"))
@@ -132,7 +132,7 @@ async def first_failure(handle: WorkflowHandle[Any, str]) -> Failure:
 
 
 async def test_large_payloads_are_encrypted_once(temporal_address: str, tmp_path: Path) -> None:
-    """Equal ones of a task are one blob, however often it is replayed, and no blob holds the text."""
+    """Equal large payloads of a task are one encrypted blob, also after replays."""
     queue, blobs = str(uuid4()), LocalBlobs(tmp_path)
     client = await connect(temporal_address, keyring("k1"), blobs)
     handle = await client.start_workflow(

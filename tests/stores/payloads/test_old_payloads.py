@@ -1,4 +1,4 @@
-"""Payloads that nobody can need are removed; as long as somebody may, they stay, however old they are."""
+"""Removal of payloads: those of missing workflows go, and those that may be needed stay at any age."""
 
 import os
 import time
@@ -37,7 +37,7 @@ def age(path: Path, since: timedelta) -> None:
 
 
 async def keep(directory: Path, task_id: str, since: timedelta = LONGER) -> Path:
-    """Keep a payload of a task as if it was put so long ago."""
+    """Store a payload of a task with this age."""
     key = f"{payload_folder(task_id)}/content"
     await LocalBlobs(directory).put(key, b"content")
     age(directory / key, since)
@@ -54,7 +54,7 @@ def payloads(directory: Path, client: Client) -> UnknownPayloads:
 
 
 async def test_payloads_of_workflows_that_temporal_knows_stay(tmp_path: Path, client: Client) -> None:
-    """Open or closed, or one below them; and payloads of which nobody can tell whose they are."""
+    """Payloads of open and closed workflows, of their children, and of unknown origin stay."""
     running, closed = await started(client, str(uuid4())), await started(client, str(uuid4()))
     await client.get_workflow_handle(closed).terminate()
     parent = str(uuid4())
@@ -81,7 +81,7 @@ async def until_listed(client: Client, workflow_id: str) -> None:
 
 
 async def test_nothing_is_removed_where_temporal_does_not_tell(tmp_path: Path, client: Client) -> None:
-    """A namespace that is not there knows no workflow; that does not make all of them gone."""
+    """Nothing is removed if the namespace is missing: its workflows are not gone."""
     path = await keep(tmp_path, str(uuid4()))
     config = client.config()
     config["namespace"] = "no-such-namespace"
@@ -91,7 +91,7 @@ async def test_nothing_is_removed_where_temporal_does_not_tell(tmp_path: Path, c
 
 
 async def test_nothing_is_removed_from_a_store_that_others_use(tmp_path: Path, client: Client) -> None:
-    """Another namespace may know what ours does not; the error names who it is and what to do."""
+    """Nothing is removed from a store that another namespace uses; the error names it and a remedy."""
     path = await keep(tmp_path, str(uuid4()))
     await LocalBlobs(tmp_path).put(f"{FOLDER}/other/queue", b"")
     with pytest.raises(BlobsSharedError, match=r"other/queue.*delete its name from the folder used-by"):
@@ -108,7 +108,7 @@ async def test_nothing_is_removed_from_a_store_that_others_use(tmp_path: Path, c
 
 
 async def test_redis_keeps_payloads_of_tasks_that_go_on(redis: Redis, client: Client) -> None:
-    """They are renewed in time; those of workflows that are gone are left to expire."""
+    """Payloads in Redis of running tasks are renewed in time; those of missing workflows expire."""
     blobs, known, gone = RedisBlobs(redis, ttl=TTL), await started(client, str(uuid4())), str(uuid4())
     for task_id in (known, gone):
         await blobs.put(f"{payload_folder(task_id)}/x", b"content")
@@ -125,9 +125,9 @@ async def test_redis_keeps_payloads_of_tasks_that_go_on(redis: Redis, client: Cl
 async def test_blobs_that_no_artifact_names_are_removed(
     own_redis: Redis, client: Client, request: pytest.FixtureRequest
 ) -> None:
-    """When they, and Redis, are older than an artifact lives; not those that are named, or wait for it.
+    """Unreferenced blobs are removed once they, and Redis' data, are older than an artifact lives.
 
-    Nor those of a record that cannot be read: nobody can tell which it names.
+    Blobs of unreadable records stay, because their references cannot be checked.
     """
     rig = local_rig(own_redis, request)
     assert isinstance(rig.blobs, LocalBlobs)
@@ -148,7 +148,7 @@ async def test_blobs_that_no_artifact_names_are_removed(
 
     cleaner = OrphanedBlobs(own_redis, rig.blobs, client, "queue", ttl=TTL)
     everything = kept_blobs(rig)
-    assert await cleaner.clean("", dry_run=False) == (0, "")  # Redis may just have been lost
+    assert await cleaner.clean("", dry_run=False) == (0, "")  # Redis may just have lost its data
     assert kept_blobs(rig) == everything
     await own_redis.incrbyfloat(ARTIFACTS_KNOWN_SINCE_KEY, -TTL.total_seconds())
     counted = await cleaner.clean("", dry_run=True)
@@ -159,7 +159,7 @@ async def test_blobs_that_no_artifact_names_are_removed(
 
 
 async def test_users_are_known_before_they_clean_up(tmp_path: Path, client: Client) -> None:
-    """A worker announces itself at start; that it could not is a warning."""
+    """A worker announces itself as a user of the store at start; a failure to do so is a warning."""
     path = await keep(tmp_path, str(uuid4()))
     config = client.config()
     config["namespace"] = "no-such-namespace"

@@ -1,4 +1,4 @@
-"""How failures of the blob store are reported, and how payloads are called."""
+"""Errors of failures of the blob store, and the keys of payloads."""
 
 import pytest
 from temporalio.api.failure.v1 import Failure
@@ -33,7 +33,7 @@ AWAY = BlobsUnavailableError("the store", "it is away")
 def test_failure_says_what_the_store_said(
     wrapper: ApplicationError, cause: Exception, expected: str, *, non_retryable: bool
 ) -> None:
-    """The SDK's wrapper around a failure of the store gives way to it; every other failure stays as it is."""
+    """The store's own error replaces the SDK's wrapper around it; every other failure stays unchanged."""
     wrapper.__cause__ = cause
     failure = Failure()
     PayloadFailureConverter().to_failure(wrapper, PayloadConverter.default, failure)
@@ -60,7 +60,7 @@ def test_failure_says_what_the_store_said(
 def test_stacks_name_modules_as_they_are_imported(
     stack: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files of agents have their names alone; a stack that Python did not write stays as it is."""
+    """Stacks name modules as imported, and agents' files by name; other languages' stacks stay unchanged."""
     monkeypatch.setattr("sys.path", ["", "/env", "/env/site"])
     assert portable_stack(stack) == expected
 
@@ -80,6 +80,6 @@ def test_folder_is_made_of_the_task_id(workflow_id: str, folder: str) -> None:
 
 
 def test_folder_of_a_long_id_is_a_key() -> None:
-    """An id of 1,000 characters, the longest of Temporal's, still gives a key."""
+    """An id of 1,000 characters, the most that Temporal allows, gives a valid key."""
     key = f"{payload_folder('ä' * 1000)}/content"
     check_key(key)

@@ -1,4 +1,4 @@
-"""Large payloads on a real Temporal: every path, small histories, and what becomes of a lost payload."""
+"""Large payloads on a real Temporal: each path, small histories, and lost payloads."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -37,7 +37,7 @@ Handle = WorkflowHandle[Parcels, str]
 
 
 class FaultyBlobs(RedisBlobs):
-    """Loses what contains the word `loses`, what it is told to lose, and refuses the next few reads."""
+    """Blobs that lose content with the word `loses` or a chosen key, and refuse a number of reads."""
 
     loses = b""
     refusals = 0
@@ -113,7 +113,7 @@ def make_harness(request: pytest.FixtureRequest, temporal_address: str) -> MakeH
 
 
 def size(history: WorkflowHistory) -> int:
-    """Bytes of all events."""
+    """Return the bytes of all events."""
     return sum(event.ByteSize() for event in history.events)
 
 
@@ -121,7 +121,7 @@ def size(history: WorkflowHistory) -> int:
 async def test_activities_and_children_take_and_return_large_payloads(
     make_harness: MakeHarness, tmp_path: Path, errand: str
 ) -> None:
-    """3 MB go into an activity or child, through a heartbeat and back; history holds references only."""
+    """3 MB go into an activity or child, through a heartbeat and back; the history has references only."""
     harness = await make_harness(LocalBlobs(tmp_path))
     handle = await harness.start()
     async with harness.worker():
@@ -130,11 +130,11 @@ async def test_activities_and_children_take_and_return_large_payloads(
         result = await handle.result()
     assert len(result) == LARGE
     assert size(await handle.fetch_history()) < SMALL_HISTORY
-    assert {path.name for path in (tmp_path / "payloads").iterdir()} == {handle.id}  # the child's as well
+    assert {path.name for path in (tmp_path / "payloads").iterdir()} == {handle.id}  # also the child's
 
 
 async def test_messages_of_a_workflow_carry_large_payloads(make_harness: MakeHarness) -> None:
-    """3 MB go in and out of updates and queries, into a signal, and into the next run."""
+    """3 MB go through updates, queries and a signal, and into the next run."""
     harness = await make_harness(FaultyBlobs())
     handle = await harness.start("a", runs=1)
     async with harness.worker():
@@ -152,7 +152,7 @@ async def test_messages_of_a_workflow_carry_large_payloads(make_harness: MakeHar
 
 
 async def test_activity_whose_input_is_lost_fails_at_once(make_harness: MakeHarness) -> None:
-    """The failure is not retried, and says which blob is missing."""
+    """An activity whose input is lost fails without a retry, and names the blob."""
     blobs = FaultyBlobs()
     blobs.loses = b"A" * 100
     harness = await make_harness(blobs)
@@ -168,7 +168,7 @@ async def test_activity_whose_input_is_lost_fails_at_once(make_harness: MakeHarn
 
 
 async def send_nothing(handle: Handle) -> None:
-    """The start input is lost already."""
+    """Send nothing: the start input is already lost."""
 
 
 async def send_signal(handle: Handle) -> None:
@@ -192,7 +192,7 @@ async def send_errand(handle: Handle) -> None:
 async def test_workflow_whose_new_payload_is_lost_fails(
     make_harness: MakeHarness, letter: str, send: Callable[[Handle], Awaitable[None]]
 ) -> None:
-    """The workflow ends as failed and says which blob is missing; its workflow task is not retried."""
+    """A workflow whose new payload is lost fails with the blob's name; its workflow task is not retried."""
     blobs = FaultyBlobs()
     blobs.loses = b"x" * 100
     harness = await make_harness(blobs)
@@ -207,7 +207,7 @@ async def test_workflow_whose_new_payload_is_lost_fails(
 
 
 async def test_workflow_whose_old_payload_is_lost_is_terminated(make_harness: MakeHarness) -> None:
-    """A worker that has to replay a history whose payload is gone ends it, with the key in the reason."""
+    """A workflow whose history has a lost payload is terminated on replay, with the key in the reason."""
     blobs = FaultyBlobs()
     harness = await make_harness(blobs)
     handle = await harness.start()
@@ -225,7 +225,7 @@ async def test_workflow_whose_old_payload_is_lost_is_terminated(make_harness: Ma
 async def test_only_a_workflow_that_reads_the_lost_payload_is_terminated(
     temporal_address: str, make_harness: MakeHarness
 ) -> None:
-    """What an older run read, or what a workflow sent itself, does not end one that is only retried."""
+    """A workflow that does not read the lost payload, or sent it itself, is retried, not terminated."""
     blobs = FaultyBlobs()
     harness = await make_harness(blobs)
     handle = await harness.start("a")
@@ -249,7 +249,7 @@ async def test_only_a_workflow_that_reads_the_lost_payload_is_terminated(
 
 
 async def test_store_that_comes_back_is_waited_for(make_harness: MakeHarness) -> None:
-    """A store that refuses a read now costs an attempt of a workflow task or an activity, never the task."""
+    """A refused read costs an attempt of a workflow task or an activity, never the task."""
     blobs = FaultyBlobs()
     harness = await make_harness(blobs)
     handle = await harness.start()
@@ -264,7 +264,7 @@ async def test_store_that_comes_back_is_waited_for(make_harness: MakeHarness) ->
 
 
 def assert_says_what_is_missing(failure: BaseException | None, handle: Handle) -> None:
-    """It is of the agreed type, is not retried, and names the blob."""
+    """Check that the failure has the contract's type, is not retried, and names the blob."""
     assert isinstance(failure, ApplicationError)
     assert failure.type == BLOB_MISSING
     assert failure.non_retryable
@@ -273,7 +273,7 @@ def assert_says_what_is_missing(failure: BaseException | None, handle: Handle) -
 
 
 def test_a_converter_is_built_once_for_each_workflow() -> None:
-    """The SDK asks for one several times for each payload; those of workflows long gone are let go."""
+    """A converter is built once for each workflow, as the SDK asks repeatedly, and old ones are evicted."""
     converter = data_converter(FaultyBlobs())
 
     def of(workflow_id: str) -> DataConverter:

@@ -1,4 +1,4 @@
-"""A store, a view, and whoever writes an artifact."""
+"""A store, a view, and an artifact's writers."""
 
 from everloop.stores.artifacts.changes import Change, Create, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
@@ -15,7 +15,7 @@ ID = "log"
 
 
 class Harness:
-    """A store and a view, and whoever writes: one call after the other."""
+    """A store and a view, and writers that make one call after the other."""
 
     def __init__(self, views: TaskViews) -> None:
         self.views, self.artifacts = views, new_artifacts(views)
@@ -45,7 +45,7 @@ class Harness:
             )
 
     async def published(self) -> list[ArtifactChunk]:
-        """Return what the fold let through."""
+        """Return the events that the fold accepted."""
         events = await stream_of(self.views, self.task.task_id)
         return [event for event in events if isinstance(event, ArtifactChunk)]
 
@@ -61,7 +61,7 @@ class Harness:
         return bool(await self.artifacts.list_artifacts(self.context))
 
     async def assert_shown_as_stored(self) -> None:
-        """The view shows what the store holds, and whether it is complete or has failed."""
+        """Check that the view shows the store's content and its end, complete or failed."""
         stored = await self.artifacts.get_artifact(self.context, ID)
         expected = await render_artifact(self.artifacts, stored)
         found = await self.views.artifact(self.task.task_id, ID)

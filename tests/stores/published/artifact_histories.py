@@ -1,4 +1,4 @@
-"""Random histories of an artifact, for hypothesis: what writers do to it and models show."""
+"""Random histories of an artifact, for hypothesis: changes of writers, and drafts of models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ from tests.stores.examples import chunk
 
 @dataclass(frozen=True)
 class NextCall:
-    """Another call writes; `is_retry`: another attempt at the same one."""
+    """Another call writes; with `is_retry`, another attempt at the same one."""
 
     is_retry: bool
 
 
 @dataclass(frozen=True)
 class Drafted:
-    """A model has shown something of the next call."""
+    """A model has shown a part of the next call."""
 
     mode: ChunkMode
     texts: Sequence[str]
@@ -114,7 +114,7 @@ STEPS: st.SearchStrategy[Step] = (
 
 
 def with_lists_joined(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return parts with lists in a row as one: rows are shown batch by batch."""
+    """Return parts with adjacent lists joined: rows are shown batch by batch."""
     joined: list[Part] = []
     for part in parts:
         before = joined[-1] if joined else None

@@ -1,4 +1,4 @@
-"""Several who write one artifact, and those who do it again: subscribers see what the store holds."""
+"""Several writers of one artifact, and retries: subscribers see the store's content."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ def harness(redis: Redis) -> Harness:
 
 
 async def test_a_repeated_operation_tells_nothing(harness: Harness) -> None:
-    """Also when another attempt repeats it, and one that goes on from there."""
+    """An operation that another attempt, or one after it, repeats publishes nothing."""
     await harness.apply(create(text("a")))
     await harness.apply(Append(b"b"), operation_id="call")
     await harness.apply(Append(b"b"), operation_id="call")
@@ -37,7 +37,7 @@ async def test_a_repeated_operation_tells_nothing(harness: Harness) -> None:
 
 
 async def test_a_view_that_knows_nothing_of_an_artifact_gets_all_of_it(harness: Harness) -> None:
-    """It was lost, or the artifact is one of another task in the context."""
+    """A view without the artifact, lost or of another task, gets all of it."""
     await harness.apply(create(text("a"), NewPart("data", b"1")))
     harness.task = harness.task.model_copy(update={"task_id": new_id()})
     harness.next_call()
@@ -47,7 +47,7 @@ async def test_a_view_that_knows_nothing_of_an_artifact_gets_all_of_it(harness: 
 
 
 async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(harness: Harness) -> None:
-    """Each looks again where another one came first; subscribers see every piece once."""
+    """Concurrent writers are shown in the store's order, and each piece once."""
     await harness.apply(create(text("")))
     writers = [harness.beside() for _ in range(5)]
 
@@ -64,7 +64,7 @@ async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(harness:
 
 
 async def test_a_writer_notices_that_somebody_else_took_over(harness: Harness) -> None:
-    """Nothing of a lost attempt gets into what the next one writes, not even its failure."""
+    """Neither pieces nor failure of an overtaken writer change the next attempt's content."""
     await harness.apply(create(text("a")), operation_id="first-1")
     lost, _ = harness.writer, harness.retry()
     await harness.apply(create(text("b")), operation_id="second-1")
@@ -119,7 +119,7 @@ CLOSING = [
 async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
     harness: Harness, redis: Redis, last: Change, *, is_restored: bool
 ) -> None:
-    """What follows on a draft that the view does not know any more is dropped until then."""
+    """Chunks that follow a draft of a lost view are dropped until the artifact's end, which restores it."""
     await harness.apply(create(text("a")))
     view = submitted(harness.task.task_id)
     await redis.delete(head_key(view.task_id), snapshot_key(view.task_id), log_key(view.task_id))
@@ -136,7 +136,7 @@ async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
     await harness.assert_shown_as_stored()
 
 
-# A task that has put out more than its view has room for.
+# A task whose artifacts exceed its view.
 
 ROOM = 300_000
 TEXT = b"x" * 80_000
@@ -144,7 +144,7 @@ TEXT = b"x" * 80_000
 
 @pytest.fixture
 async def full(redis: Redis) -> Harness:
-    """A task with room for three such texts, and what its tools put out."""
+    """Return a task whose view has room for three such texts, and the artifacts of its tools."""
     harness = Harness(TaskViews(redis, RetentionSettings.model_construct(max_task_bytes=ROOM)))
     await harness.views.create(submitted(harness.task.task_id))
     return harness
@@ -155,7 +155,7 @@ def link(artifact_id: str, size: int | None = None) -> FilePart:
 
 
 async def test_what_has_no_room_is_a_link(full: Harness) -> None:
-    """What is shown stays as it is, and so does what is small enough; the task never gets larger."""
+    """Content beyond the view's room is a link. Shown and small content stays, and the task does not grow."""
     for number in range(20):
         await full.apply(create(NewPart("text", TEXT)), Complete(), artifact_id=f"a{number}")
         full.next_call()
@@ -170,7 +170,10 @@ async def test_what_has_no_room_is_a_link(full: Harness) -> None:
 
 @pytest.mark.parametrize("by_others", [False, True])
 async def test_what_outgrows_the_room_becomes_a_link(full: Harness, *, by_others: bool) -> None:
-    """Whoever appends; the artifacts before it are not touched, and it is shown again when it is short."""
+    """An artifact that outgrows the room becomes a link for any writer.
+
+    Earlier ones stay, and it is shown again once it is short.
+    """
     await full.apply(create(NewPart("text", TEXT)), Complete(), artifact_id="first")
     await full.apply(create(NewPart("text", TEXT)), artifact_id="grows")
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What subscribers are shown of artifacts: what the store holds, once."""
+"""Artifacts as subscribers see them: the store's content, once."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -32,18 +32,18 @@ def harness(redis: Redis) -> Harness:
 async def test_the_fold_of_what_is_told_is_what_the_store_shows(
     redis_url: str, steps: Sequence[Step]
 ) -> None:
-    """Whatever calls do in whatever order, and whatever models have shown before."""
+    """The fold of the published events is the store's content, for any calls and earlier drafts."""
     async with connect_redis(redis_url) as redis:
         await follow(Harness(TaskViews(redis)), steps)
 
 
 async def follow(harness: Harness, steps: Sequence[Step]) -> None:
-    """Take these steps; compare view and store after each."""
+    """Make these steps, and compare view and store after each."""
     attempt = 0
     for step in [create(text("a")), *steps]:
         match step:
             case NextCall():
-                # However a call has ended, what was shown of it is put right.
+                # However a call ends, its drafts are corrected.
                 await harness.writer.reconcile(harness.context, ID, drafted_at=harness.reply)
                 harness.retry() if step.is_retry else harness.next_call()
             case Drafted():
@@ -82,7 +82,10 @@ async def test_each_change_is_published_as_its_version(harness: Harness) -> None
 async def test_the_last_chunk_has_all_of_a_small_artifact(
     harness: Harness, size: int, *, is_repeated: bool
 ) -> None:
-    """A large one ends with its last piece: it would cost its length twice on every connection."""
+    """The last chunk has all of a small artifact, and of a large one its last piece.
+
+    All of it would double the traffic.
+    """
     await harness.apply(create(text("x" * size)), AddParts((text("y", "text/x"),), last_chunk=True))
 
     *_, last = await harness.published()
@@ -91,7 +94,7 @@ async def test_the_last_chunk_has_all_of_a_small_artifact(
 
 
 async def test_text_that_outgrows_the_view_becomes_a_link_once(harness: Harness) -> None:
-    """From then on nothing is published but the end, with the size."""
+    """A text that outgrows the view becomes a link once; then only its end is published, with the size."""
     half = b"x" * (RENDERED_BYTES // 2)
     await harness.apply(create(text("a")), Append(half), *[Append(half) for _ in range(5)], Complete())
 

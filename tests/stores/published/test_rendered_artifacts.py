@@ -1,4 +1,4 @@
-"""The shown form of artifacts: what is shown itself, and what is a link."""
+"""The shown form of artifacts: inline content or a link."""
 
 from collections.abc import AsyncIterator
 
@@ -92,7 +92,7 @@ def artifacts(redis: Redis) -> Artifacts:
 async def test_what_is_small_or_text_is_shown_itself(
     artifacts: Artifacts, parts: tuple[NewPart, ...], shown: tuple[Part, ...]
 ) -> None:
-    """Up to a megabyte in all, and 100 KB of what is no text; the rest is a link with a size."""
+    """Content is inline up to a megabyte in all, and 100 KB without text; the rest is a link with a size."""
     stored = await artifacts.apply("c", ID, Create("task", parts, "Report", "What it is", complete=True))
 
     found = await render_artifact(artifacts, stored)
@@ -114,14 +114,14 @@ BUILDING: dict[str, tuple[NewPart, Part]] = {
 async def test_while_it_is_building_no_size_is_known(
     artifacts: Artifacts, part: NewPart, shown: Part
 ) -> None:
-    """A binary file is a link until it is whole."""
+    """A binary file in progress is a link without a size."""
     stored = await artifacts.apply("c", ID, Create("task", (part,)))
 
     assert (await render_artifact(artifacts, stored)).parts == (shown,)
 
 
 async def test_half_a_character_at_the_end_is_no_text(artifacts: Artifacts) -> None:
-    """What may become text while it is building is bytes in the end."""
+    """A text that ends within a character is binary once it is complete."""
     await artifacts.apply("c", ID, Create("task", (file(b"a", "text/plain"),)))
     await artifacts.apply("c", ID, Append(b"\xc3"))
     stored = await artifacts.apply("c", ID, Complete())
@@ -130,7 +130,7 @@ async def test_half_a_character_at_the_end_is_no_text(artifacts: Artifacts) -> N
 
 
 async def test_content_that_is_lost_is_a_link(redis: Redis) -> None:
-    """The view of a task can be put back, and whoever follows the link hears what is wrong."""
+    """Lost content is a link, so that a view can be restored and a reader of the link gets the error."""
 
     class Damaged(Artifacts):
         async def read_part(
@@ -148,7 +148,7 @@ async def test_content_that_is_lost_is_a_link(redis: Redis) -> None:
 
 
 async def test_what_has_no_room_in_a_view_is_a_link(artifacts: Artifacts) -> None:
-    """All artifacts are there; their content only as long as the view is small enough."""
+    """Artifacts beyond the view's room are links."""
     known, content = view(), b"x" * 1_000
     for artifact_id in ("a", "b", "c"):
         change = Create(task_id=known.task_id, parts=(NewPart(kind="text", content=content),), complete=True)

@@ -1,4 +1,4 @@
-"""Conversations of contexts: in order, once per task, apart from each other, with summaries that fit them."""
+"""Conversations of contexts: in order, once per task, separate, with matching summaries."""
 
 import asyncio
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def result(id_: str) -> ToolMessage:
 
 
 def letters(message: ConversationMessage) -> int:
-    """Count one token for each letter of a user's message, and one for every other message."""
+    """Count one token for each letter of a user's message, and one for each other message."""
     return len(message.message_id) if isinstance(message, UserMessage) else 1
 
 
@@ -62,14 +62,14 @@ WORK = (said("a"), calls("1", "2"), result("1"), result("2"), calls("1"), result
 
 
 async def many(conversations: Conversations) -> str:
-    """Return a context with ten messages of the user, whose texts are their positions."""
+    """Return a context with ten user messages, whose texts are their positions."""
     context = new_id()
     await conversations.append(context, "t", [said(str(n)) for n in range(10)])
     return context
 
 
 async def test_a_conversation_goes_on_where_redis_has_forgotten_its_scripts(own_redis: Redis) -> None:
-    """It is listed and continued by one trip, which knows the script by its digest alone."""
+    """A conversation is read and continued in one trip although Redis has lost its scripts."""
     conversations, context = Conversations(own_redis), new_id()
     for number in range(2):
         await own_redis.script_flush()
@@ -79,7 +79,7 @@ async def test_a_conversation_goes_on_where_redis_has_forgotten_its_scripts(own_
 
 
 async def test_a_task_appends_once(conversations: Conversations) -> None:
-    """An activity that runs again adds nothing; the same task id in another context is another task."""
+    """A task appends once; the same task id in another context is another task."""
     context, other = new_id(), new_id()
     for _ in range(3):
         await conversations.append(context, "t1", [said("a")])
@@ -90,7 +90,7 @@ async def test_a_task_appends_once(conversations: Conversations) -> None:
 
 
 async def test_tasks_that_end_at_once_both_land(conversations: Conversations) -> None:
-    """What each of them said stays together."""
+    """Messages of tasks that end at the same time stay together."""
     context = new_id()
     tasks = [[said(f"{task}{n}") for n in range(20)] for task in "abcde"]
     appends = (conversations.append(context, said[0].message_id, said) for said in tasks)
@@ -121,7 +121,7 @@ async def test_recent_messages_are_the_newest_turns_that_fit(
     max_tokens: int | None,
     expected: Sequence[ConversationMessage],
 ) -> None:
-    """As a whole: what is returned begins with the user, and within both limits."""
+    """Recent messages are the newest complete turns within both limits, and begin with the user."""
     context = new_id()
     await conversations.append(context, "t1", WORK)
     await conversations.append(context, "t2", [said("xyz"), ANSWER])
@@ -141,7 +141,10 @@ ENDS: Sequence[tuple[int, Sequence[ConversationMessage]]] = [
 async def test_of_a_turn_that_is_too_long_the_beginning_and_the_end_are_recent(
     conversations: Conversations, max_messages: int, expected: Sequence[ConversationMessage]
 ) -> None:
-    """What the user wanted, and the newest messages, no result without its call."""
+    """A turn beyond the limit is returned with the user's request and its newest messages.
+
+    No result comes without its call.
+    """
     context = new_id()
     await conversations.append(context, "t", WORK)
 
@@ -149,7 +152,7 @@ async def test_of_a_turn_that_is_too_long_the_beginning_and_the_end_are_recent(
 
 
 async def test_ranges_go_by_positions_since_the_beginning(conversations: Conversations) -> None:
-    """They stay the same when the oldest messages make room."""
+    """Ranges count from the first message, also after the oldest ones were evicted."""
     context = await many(conversations)
     before = await conversations.get_range(context, 3, 5)
     outside = [await conversations.get_range(context, *span) for span in ((5, 5), (5, 3), (10, 12))]
@@ -185,7 +188,7 @@ SUMMARIES: Sequence[tuple[str, ConversationSummary, Sequence[ConversationSummary
 async def test_summaries_are_kept_by_their_ranges(
     conversations: Conversations, new: ConversationSummary, expected: Sequence[ConversationSummary]
 ) -> None:
-    """They never overlap: a wider one takes the place of others; what else meets one is too late."""
+    """Summaries never overlap: a wider range replaces others, and any other overlap is refused as late."""
     context = await many(conversations)
     for kept in reversed(KEPT):
         await conversations.compact(context, kept)
@@ -198,7 +201,7 @@ async def test_summaries_are_kept_by_their_ranges(
 
 
 async def test_a_cleared_conversation_is_forgotten(conversations: Conversations) -> None:
-    """With its summaries, also one that is being written meanwhile; no retry of a task brings it back."""
+    """A cleared conversation is deleted with its summaries, also one in progress; no retry restores it."""
     context, other = await many(conversations), await many(conversations)
     await conversations.compact(context, summary(0, 3))
     for _ in range(2):
@@ -220,7 +223,7 @@ async def test_a_cleared_conversation_is_forgotten(conversations: Conversations)
 
 
 async def test_no_summary_tells_of_a_task_that_is_forgotten(conversations: Conversations) -> None:
-    """Nor one that is being written meanwhile; what is written of the others afterwards is kept."""
+    """Summaries of a deleted task are deleted, also one in progress; later ones of other tasks are stored."""
     context = new_id()
     for task_id in ("secret", "other"):
         await conversations.append(context, task_id, [said(task_id)])
@@ -236,7 +239,7 @@ async def test_no_summary_tells_of_a_task_that_is_forgotten(conversations: Conve
 
 
 async def test_a_task_is_forgotten_whose_messages_made_room(conversations: Conversations) -> None:
-    """A summary is all that is left of what it said."""
+    """A task whose messages were evicted is deleted with the summary that covers them."""
     context = new_id()
     await conversations.append(context, "secret", [said("secret")])
     await conversations.compact(context, summary(0, 1))
@@ -261,7 +264,7 @@ async def test_long_messages_are_kept_compressed(redis: Redis) -> None:
 
 
 async def test_a_conversation_expires_after_its_last_message(redis: Redis) -> None:
-    """Seven days, from the last message on: no key of it stays longer, none goes before."""
+    """All keys of a conversation expire seven days after its last message, none earlier."""
     context = new_id()
     await Conversations(redis, ttl=timedelta(seconds=100)).append(context, "t1", [said("a")])
     conversations = Conversations(redis)
@@ -281,9 +284,10 @@ async def test_a_conversation_expires_after_its_last_message(redis: Redis) -> No
 
 
 async def test_the_messages_of_a_task_can_be_removed(conversations: Conversations) -> None:
-    """Those of others keep their positions; summaries of what is gone go, and others stay.
+    """The messages of a task can be deleted.
 
-    A task that had nothing to say takes nothing of the next one with it.
+    Those of others keep their positions; summaries that cover deleted ones are deleted. A task without
+    messages removes none of the next one's.
     """
     context = new_id()
     for number, task in enumerate(("a", "b", "c")):
@@ -316,7 +320,7 @@ async def test_the_messages_of_a_task_can_be_removed(conversations: Conversation
 
 
 async def test_a_conversation_can_be_kept_longer_after_its_last_message(redis: Redis) -> None:
-    """Counted from that message, whenever somebody says so; nobody shortens it."""
+    """A retention extends a conversation from its last message on, and never shortens it."""
     context, conversations = new_id(), Conversations(redis)
     keys = [conversation_key(context), conversation_positions_key(context)]
     await conversations.append(context, "t1", [said("a")])
@@ -334,7 +338,7 @@ async def test_a_conversation_can_be_kept_longer_after_its_last_message(redis: R
 
 
 async def test_of_many_tasks_the_newest_are_known_to_have_appended(redis: Redis) -> None:
-    """An older one may append again; none of the newest 10,000 does."""
+    """The newest 10,000 tasks append once; an older one may append again."""
     context, conversations = new_id(), Conversations(redis)
     positions_key = conversation_positions_key(context)
     await conversations.append(context, "begun", [said("a")])

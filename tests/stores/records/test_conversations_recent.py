@@ -1,4 +1,4 @@
-"""Whatever was said: recent messages fit, begin with the user, and part no tool call from its result."""
+"""Recent messages of any conversation fit, begin with the user, and part no call from its result."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -21,14 +21,14 @@ from everloop.workflows.contract.messages import (
 from tests.stores.examples import new_id
 
 REPLIES = st.lists(st.lists(st.sampled_from(["c1", "c2", "c3"]), max_size=3, unique=True), max_size=6)
-"""Of each reply the ids of its calls, which other replies have too."""
+"""The ids of each reply's calls, which other replies have too."""
 
 TURNS = st.lists(st.tuples(REPLIES, st.integers(0, 200), st.booleans()), max_size=5)
-"""Replies, how long texts are, and whether the user says something while tools run."""
+"""Replies, lengths of texts, and whether the user writes while tools run."""
 
 
 def conversation(turns: Sequence[tuple[list[list[str]], int, bool]]) -> list[ConversationMessage]:
-    """Return the messages; a call and its result hold the same number, which no others do."""
+    """Return the messages; a call and its result have the same number, which is unique."""
     numbers, messages = count(), list[ConversationMessage]()
     for replies, size, interrupts in turns:
         messages.append(said("x" * size))
@@ -45,7 +45,7 @@ def said(text: str) -> UserMessage:
 
 
 def assert_whole(messages: Sequence[ConversationMessage]) -> None:
-    """Every call has its result, and every result its call."""
+    """Check that each call has its result, and each result its call."""
     asked = [c.arguments for m in messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
     found = [m.content for m in messages if isinstance(m, ToolMessage)]
     assert sorted(asked) == sorted(found)
@@ -56,7 +56,7 @@ def assert_whole(messages: Sequence[ConversationMessage]) -> None:
 async def test_recent_messages_are_whole(
     redis_url: str, turns: Sequence[tuple[list[list[str]], int, bool]], most: int, tokens: int | None
 ) -> None:
-    """Some if there is room for the last words of the user, all if there is room for all."""
+    """Some messages are returned if the last user message fits, and all if all fit."""
     messages, context = conversation(turns), new_id()
     async with connect_redis(redis_url) as redis:
         await Conversations(redis).append(context, "t", messages)
@@ -73,7 +73,10 @@ async def test_recent_messages_are_whole(
 
 @given(turns=TURNS)
 def test_no_safe_end_parts_a_call_from_its_result(turns: Sequence[tuple[list[list[str]], int, bool]]) -> None:
-    """Not between the results of one reply either; every message of the user may follow, unless tools run."""
+    """A safe end parts no call from its result, even within a reply.
+
+    A user message may follow unless tools run.
+    """
     messages = conversation(turns)
 
     ends = safe_ends(messages)

@@ -1,4 +1,4 @@
-"""Lists forget tasks whose views have expired; conversations go when their time is over."""
+"""Expiry: lists lose tasks with expired views, and conversations end with their retention."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -26,7 +26,7 @@ TTL = timedelta(days=30)
 
 
 async def whole(clean: Callable[[str], Awaitable[Cleaned]]) -> int:
-    """Take all steps, and return how many things they removed."""
+    """Take all steps, and return the number of removals."""
     cleaned = await clean("")
     removed = cleaned.removed
     while cleaned.cursor:
@@ -36,7 +36,7 @@ async def whole(clean: Callable[[str], Awaitable[Cleaned]]) -> int:
 
 
 async def test_lists_forget_tasks_whose_views_have_expired(own_redis: Redis) -> None:
-    """All lists of the owner, with those of open tasks; tasks with a view stay in theirs."""
+    """Tasks with expired views leave all lists of the owner and the open tasks; others stay."""
     views, owner = TaskViews(own_redis), new_id()
     expired, kept = submitted(owner=owner), submitted(owner=owner)
     for view in (expired, kept):
@@ -56,7 +56,7 @@ async def test_lists_forget_tasks_whose_views_have_expired(own_redis: Redis) -> 
 
 
 async def test_conversations_go_when_their_time_is_over(redis: Redis) -> None:
-    """Counted from the last message; one that was added to since it was listed stays."""
+    """Conversations expire by their last message; one with a message since its listing stays."""
     conversations, old, young = Conversations(redis), new_id(), new_id()
     for context in (old, young):
         await conversations.append(context, "task", [said("a")])
@@ -65,7 +65,7 @@ async def test_conversations_go_when_their_time_is_over(redis: Redis) -> None:
     await redis.hincrby(conversation_positions_key(old), "kept", int(TTL.total_seconds()))
     cleaner = ExpiredConversations(redis, ttl=TTL)
 
-    assert (await cleaner.clean(dry_run=True)).removed == 2  # at most: it looks at the list alone
+    assert (await cleaner.clean(dry_run=True)).removed == 2  # at most: it reads the list alone
     assert await count_kept(conversations, old) == 1
     assert await cleaner.clean(dry_run=False) == (1, "")
     assert await cleaner.clean(dry_run=False) == (0, "")

@@ -1,4 +1,4 @@
-"""Tool records: a call that is claimed twice, an attempt that was overtaken, an outcome recorded twice."""
+"""Tool records: repeated claims, overtaken attempts, and repeated outcomes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,16 +25,16 @@ OTHER = ToolMessage(call_id="c1", name="search", content="other")
 
 
 HELD = 60.0
-"""Seconds: no lease of a test ends by itself."""
+"""Seconds: no lease ends by itself in a test."""
 
 
 def lease(task_id: str, call_id: str = "c1") -> Lease:
-    """Return the claim of another attempt."""
+    """Return another attempt's claim."""
     return Lease(task_id, call_id, uuid4().hex)
 
 
 async def test_only_the_first_claim_is_the_first(tool_records: SingleRecords) -> None:
-    """While its lease lives, every other claim hears that the call is held; afterwards, that it was lost."""
+    """Only one claim is the first: others are held while its lease lives, and lost afterwards."""
     task_id, first = new_id(), lease(new_id())
 
     claims = [await tool_records.claim(first, HELD)]
@@ -47,7 +47,7 @@ async def test_only_the_first_claim_is_the_first(tool_records: SingleRecords) ->
 
 
 async def test_a_claim_whose_answer_was_lost_is_answered_the_same(tool_records: SingleRecords) -> None:
-    """Whether it was the first, or came after one that was lost."""
+    """A repeated claim gets the same answer, first or after a lost one."""
     first, second = lease(new_id()), lease("")
     second = replace(second, task_id=first.task_id)
 
@@ -58,7 +58,7 @@ async def test_a_claim_whose_answer_was_lost_is_answered_the_same(tool_records: 
 
 
 async def test_one_of_many_claims_at_once_is_the_first(tool_records: SingleRecords) -> None:
-    """Attempts that race for a call never both run it."""
+    """Of concurrent claims, one is the first."""
     task_id = new_id()
 
     claims = await asyncio.gather(*(tool_records.claim(lease(task_id), HELD) for _ in range(40)))
@@ -69,7 +69,7 @@ async def test_one_of_many_claims_at_once_is_the_first(tool_records: SingleRecor
 async def test_a_lease_that_has_ended_is_renewed_until_another_attempt_comes(
     tool_records: SingleRecords,
 ) -> None:
-    """Who was only slow goes on; who was overtaken learns it, and writes nothing."""
+    """An expired lease is renewed unless another attempt took it; an overtaken one writes nothing."""
     slow = lease(new_id())
     await tool_records.claim(slow, 0)
     was_ours = await tool_records.renew(slow, 0)
@@ -89,7 +89,7 @@ async def test_a_lease_that_has_ended_is_renewed_until_another_attempt_comes(
 
 
 async def test_an_earlier_attempt_comes_too_late(tool_records: SingleRecords) -> None:
-    """It was handed to a worker that was frozen: a later one has been here, whatever became of that."""
+    """An earlier attempt, delayed by a suspended worker, is refused after a later one in any state."""
     task_id = new_id()
     early, late = (replace(lease(task_id), order=order) for order in ("1", "2"))
     await tool_records.claim(late, 0)
@@ -105,7 +105,7 @@ async def test_an_earlier_attempt_comes_too_late(tool_records: SingleRecords) ->
 
 
 async def test_a_revoked_call_is_nobodys(tool_records: SingleRecords) -> None:
-    """Who works on it learns that with the next renewal; an outcome that is there stands."""
+    """A revoked call's worker is told by the next renewal; a recorded outcome stands."""
     at_work, done = lease(new_id()), lease(new_id())
     await tool_records.claim(at_work, HELD)
     await tool_records.finish(done, OUTCOME)
@@ -119,7 +119,7 @@ async def test_a_revoked_call_is_nobodys(tool_records: SingleRecords) -> None:
 
 
 async def test_the_first_outcome_stands(tool_records: SingleRecords) -> None:
-    """A second outcome of a call is not recorded; the first is returned."""
+    """The first outcome stands: a second one is not recorded, and the first is returned."""
     ours = lease(new_id())
     assert await tool_records.finish(ours, OUTCOME) == OUTCOME
 
@@ -132,7 +132,7 @@ async def test_the_first_outcome_stands(tool_records: SingleRecords) -> None:
 
 
 async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis) -> None:
-    """A newer version wrote it: the call is never the first, and what it comes to now is returned."""
+    """An unreadable outcome of a newer version makes no claim the first, and a new outcome is returned."""
     ours, records = lease(new_id()), SingleRecords(redis)
     newer = '{"role":"tool","call_id":"c1","name":"search","content":"found","outcome":"postponed"}'
     await records.finish(ours, OTHER)
@@ -145,7 +145,7 @@ async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis) -> None:
 
 
 async def test_long_outcomes_are_kept_compressed(redis: Redis) -> None:
-    """They are told as they were, also to whoever finishes the call again."""
+    """Long outcomes are compressed, and returned unchanged to any later attempt."""
     ours, records = lease(new_id()), SingleRecords(redis)
     long = OUTCOME.model_copy(update={"content": "zażółć gęślą jaźń " * 50})
 
@@ -158,7 +158,7 @@ async def test_long_outcomes_are_kept_compressed(redis: Redis) -> None:
 
 
 async def test_that_a_call_has_ended_is_known_when_its_outcome_is_forgotten(redis: Redis) -> None:
-    """Whoever comes to it is told that it was started, and may record what it comes to now."""
+    """After its outcome has expired, a call is known as started, and a new outcome may be recorded."""
     ours, records = lease(new_id()), SingleRecords(redis)
     await records.finish(ours, OUTCOME)
     await redis.delete(outcomes_key(ours.task_id))
@@ -172,7 +172,10 @@ async def test_that_a_call_has_ended_is_known_when_its_outcome_is_forgotten(redi
 
 
 async def test_a_released_call_is_claimed_anew(tool_records: SingleRecords) -> None:
-    """By one claim; releasing what was never claimed changes nothing, nor does a late renewal."""
+    """A released call is claimed again once.
+
+    A release without a claim, or a late renewal, changes nothing.
+    """
     ours = lease(new_id())
     await tool_records.release(ours)
     await tool_records.claim(ours, HELD)
@@ -185,7 +188,7 @@ async def test_a_released_call_is_claimed_anew(tool_records: SingleRecords) -> N
 
 
 async def test_a_call_may_be_released_for_later(tool_records: SingleRecords) -> None:
-    """Until then it is held; then the next claim is the first."""
+    """A call may be released for later: it is held until then, and the next claim is the first."""
     ours = lease(new_id())
     await tool_records.claim(ours, HELD)
 
@@ -202,7 +205,7 @@ async def test_a_call_may_be_released_for_later(tool_records: SingleRecords) -> 
 
 
 async def test_a_lease_survives_an_emptied_redis(redis: Redis) -> None:
-    """Who works on the call takes it again with the next renewal."""
+    """After a loss of Redis' data, the next renewal restores the lease."""
     records, ours = SingleRecords(redis), lease(new_id())
     await records.claim(ours, HELD)
     await redis.delete(records_key(ours.task_id))
@@ -213,7 +216,7 @@ async def test_a_lease_survives_an_emptied_redis(redis: Redis) -> None:
 
 @pytest.mark.parametrize("value", [{"job": "é\x00", "at": [1, 2.5, None]}, "text", 0, False, []], ids=repr)
 async def test_a_call_keeps_the_last_value(tool_records: SingleRecords, value: JsonValue) -> None:
-    """Any JSON, in place of what was kept before; at first, and after None, there is nothing."""
+    """A call stores its last value of any JSON; at first, and after None, there is none."""
     ours = lease(new_id(), "c1.1")
     task_id = ours.task_id
     before = await tool_records.kept(task_id, "c1")
@@ -230,7 +233,7 @@ async def test_a_call_keeps_the_last_value(tool_records: SingleRecords, value: J
 
 
 async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: SingleRecords) -> None:
-    """Keeping starts nothing; a release and an outcome leave the value there."""
+    """A stored value is neither claim nor outcome, and survives a release and an outcome."""
     ours = lease(new_id())
     await tool_records.keep(ours, "c1", 7)
     claims = [await tool_records.claim(ours, HELD)]
@@ -243,9 +246,10 @@ async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: SingleRecor
 
 
 async def test_each_attempt_at_a_call_gets_a_greater_number(tool_records: SingleRecords) -> None:
-    """At least that which Temporal gives, which may begin again, also when it was revoked; calls count apart.
+    """Each attempt at a call gets a greater number, also after a revocation; calls count apart.
 
-    One that asks again, frozen while it asked, keeps its own, and one need not count.
+    It is at least Temporal's, which may start again. A repeated claim keeps its number, and a claim may leave
+    it uncounted.
     """
     task_id = new_id()
 
@@ -275,7 +279,10 @@ async def test_each_attempt_at_a_call_gets_a_greater_number(tool_records: Single
 async def test_what_is_done_under_a_claim_is_done_under_no_other(
     redis: Redis, claims: str, is_done: tuple[bool, ...]
 ) -> None:
-    """It stands in the trip of a claim, or of an outcome: of a call that is ours, held, lost, or ended."""
+    """Commands in the trip of a claim or an outcome take effect only in the stated cases.
+
+    Ours, held, lost or ended.
+    """
     records, views, ours = ToolRecords(redis), TaskViews(redis), lease(new_id())
     late = replace(lease(ours.task_id), order="2")
 
@@ -294,7 +301,7 @@ async def test_what_is_done_under_a_claim_is_done_under_no_other(
     assert len(await stream_of(views, ours.task_id)) == sum(is_done)
 
 
-# What is written for a call is refused to an attempt that was overtaken, in the step that would write it.
+# Writes for a call are refused to an overtaken attempt in the same step.
 
 Write = Callable[[Redis, str, Lease | None], Awaitable[object]]
 
@@ -324,7 +331,10 @@ async def _kept(redis: Redis, pattern: str) -> dict[str, object]:
 @pytest.mark.parametrize("how", ["claimed", "given back", "finished", "revoked"])
 @pytest.mark.parametrize("name", WRITES)
 async def test_an_overtaken_attempt_writes_nothing(redis: Redis, name: str, how: str) -> None:
-    """Whatever the later attempt has done with the call; that one, and whoever holds no lease, may write."""
+    """An overtaken attempt writes nothing, whatever the later one did.
+
+    That one, and writers without a lease, may.
+    """
     task_id, write = new_id(), WRITES[name]
     first, second = Lease(task_id, "call", "first", "1"), Lease(task_id, "call", "second", "2")
     views, records = TaskViews(redis), SingleRecords(redis)
@@ -351,7 +361,7 @@ async def test_an_overtaken_attempt_writes_nothing(redis: Redis, name: str, how:
 
 
 async def test_an_attempt_that_waits_does_not_silence_the_one_at_work(redis: Redis) -> None:
-    """Temporal had forgotten the first one, which lives: the second finds its lease."""
+    """A waiting attempt does not overtake a live one that Temporal timed out: it finds the lease."""
     task_id = new_id()
     first, second = Lease(task_id, "call", "first", "1"), Lease(task_id, "call", "second", "2")
     views, records = TaskViews(redis), SingleRecords(redis)

@@ -1,4 +1,4 @@
-"""The transcript cache: what a model call finds, and what it finds missing."""
+"""The transcript cache: found and missing messages of a model call."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ MESSAGES: tuple[TranscriptMessage, ...] = (said("m1"), REPLY, RESULT)
 
 
 async def test_what_is_known_is_not_read(transcripts: Transcripts) -> None:
-    """Whoever has the first messages gets the others, and the reply behind them."""
+    """A reader with the first messages gets the later ones, and the reply after them."""
     task_id = new_id()
     await transcripts.put(task_id, "run", 0, [*MESSAGES, REPLY])
     for known in range(4):
@@ -42,7 +42,7 @@ async def test_what_is_known_is_not_read(transcripts: Transcripts) -> None:
 
 @pytest.mark.parametrize("kept", [(), (0,), (1, 2), (0, 2)])
 async def test_a_transcript_with_a_hole_is_missing(transcripts: Transcripts, kept: Sequence[int]) -> None:
-    """Unless every position is there, no messages are returned."""
+    """A transcript with a missing position is missing: no messages are returned."""
     task_id = new_id()
     for position in kept:
         await transcripts.put(task_id, "run", position, [MESSAGES[position]])
@@ -64,7 +64,7 @@ async def test_a_reply_that_an_earlier_attempt_left_is_found(transcripts: Transc
 
 
 async def test_a_reply_and_a_summary_do_not_stand_for_each_other(transcripts: Transcripts) -> None:
-    """What a call of the other kind left at the position gives way."""
+    """A reply and a summary at the same position replace each other."""
     task_id = new_id()
     await transcripts.put(task_id, "run", 0, MESSAGES)
 
@@ -74,7 +74,7 @@ async def test_a_reply_and_a_summary_do_not_stand_for_each_other(transcripts: Tr
 
 
 async def test_a_result_is_written_once(transcripts: Transcripts) -> None:
-    """What a late attempt at the call has to say replaces nothing; sending again does."""
+    """A result is written once: a late attempt replaces nothing, a new transmission does."""
     task_id = new_id()
     late = RESULT.model_copy(update={"content": "overtaken"})
     await transcripts.put(task_id, "run", 0, MESSAGES[:2])
@@ -88,7 +88,7 @@ async def test_a_result_is_written_once(transcripts: Transcripts) -> None:
 
 
 async def test_a_run_begins_with_what_the_run_before_had(transcripts: Transcripts) -> None:
-    """The cache is copied, written on, and independent from then on."""
+    """A run starts with a copy of the former run's cache, which is independent from then on."""
     task_id = new_id()
     new = [said("m2")]
     await transcripts.put(task_id, "first", 0, MESSAGES)
@@ -105,7 +105,7 @@ async def test_a_run_begins_with_what_the_run_before_had(transcripts: Transcript
 
 @pytest.mark.parametrize("length", [1, 2, 3])
 async def test_a_run_never_sees_replies_of_the_run_before(transcripts: Transcripts, length: int) -> None:
-    """What that run has at the new messages and after them is another story: its last replies, perhaps."""
+    """A run does not get the former run's messages at and after its new ones, such as its last replies."""
     task_id = new_id()
     await transcripts.put(task_id, "first", 0, (*MESSAGES, REPLY, RESULT))
     new = [said("other")]
@@ -117,7 +117,7 @@ async def test_a_run_never_sees_replies_of_the_run_before(transcripts: Transcrip
 
 
 async def test_what_a_run_has_of_its_own_is_not_copied_over(transcripts: Transcripts) -> None:
-    """Only what it lacks: an answered tool of the new run may have left its result before the first call."""
+    """Only missing messages are copied: a tool's result may be stored before the new run's first call."""
     task_id = new_id()
     await transcripts.put(task_id, "first", 0, (*MESSAGES[:2], said("other")))
     await transcripts.put(task_id, "second", 2, [RESULT])
@@ -129,7 +129,7 @@ async def test_what_a_run_has_of_its_own_is_not_copied_over(transcripts: Transcr
 
 
 async def test_sending_a_transcript_again_replaces_it(transcripts: Transcripts) -> None:
-    """Chunks overwrite from their position on; one that starts at 0 clears what stood there."""
+    """Chunks overwrite from their position on; one that starts at 0 clears the transcript."""
     task_id = new_id()
     many = [said(f"m{n}") for n in range(1_200)]
     await transcripts.put(task_id, "run", 0, MESSAGES)
@@ -142,7 +142,7 @@ async def test_sending_a_transcript_again_replaces_it(transcripts: Transcripts) 
 
 
 async def test_long_messages_are_kept_compressed(redis: Redis) -> None:
-    """They are read as they were, also by the run after; whatever has its default is left out."""
+    """Long messages are compressed, returned unchanged, also to the next run; defaults are left out."""
     task_id, long = new_id(), RESULT.model_copy(update={"content": "zażółć gęślą jaźń " * 50})
     transcripts = Transcripts(redis)
     await transcripts.put(task_id, "run", 0, [*MESSAGES, long])
@@ -154,9 +154,9 @@ async def test_long_messages_are_kept_compressed(redis: Redis) -> None:
 
 @pytest.mark.parametrize("entry", ['{"role": "oracle"}', "zebra", "sealed:k1:AAAA", "sealed:k9:AAAA"])
 async def test_what_cannot_be_read_counts_as_missing(encrypted: Redis, entry: str) -> None:
-    """An entry of a newer version, one that does not decrypt or is of an unknown key is sent again.
+    """Entries of a newer version, a missing key or broken encryption count as missing and are sent again.
 
-    A reply that nobody here can read gives way.
+    An unreadable reply is replaced.
     """
     redis = encrypted
     transcripts = Transcripts(redis)
@@ -172,7 +172,10 @@ async def test_what_cannot_be_read_counts_as_missing(encrypted: Redis, entry: st
 
 
 async def test_the_newest_that_fit_are_shown(transcripts: Transcripts) -> None:
-    """What is too large is left out, and what is older may have room; without its beginning it is lost."""
+    """The newest messages within the limit are returned.
+
+    Too large ones are left out, older ones may fit; without its beginning a transcript is lost.
+    """
     task_id, large = new_id(), RESULT.model_copy(update={"content": "x" * 10_000})
     await transcripts.put(task_id, "run", 0, [*MESSAGES, large, SUMMARY])
 
