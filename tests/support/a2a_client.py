@@ -1,4 +1,4 @@
-"""The official A2A client, unmodified, with the few lines that every test would repeat."""
+"""The official A2A client, unmodified, with helpers that most tests need."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -40,9 +40,9 @@ async def connected(
     streaming: bool = True,
     headers: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[Client]:
-    """Yield a client of the agent whose card is under `url`; `headers` (or metadata) go with each call.
+    """Yield a client of the agent whose card is under `url`; each call has `headers` (or metadata).
 
-    It speaks what the card offers: a client of 0.3 reads of the card what 0.3 knows, and nothing else.
+    It uses the card's interfaces; a client of 0.3 reads the fields of 0.3 alone.
     """
     async with httpx.AsyncClient(timeout=60, headers=headers) as http:
         card = await read_card(http, url, version)
@@ -97,7 +97,7 @@ def request(
     context_id: str = "",
     return_immediately: bool = False,
 ) -> SendMessageRequest:
-    """Return a request with one text part; each message has an id of its own unless one is given."""
+    """Return a request with one text part; each message has an id of its own by default."""
     return SendMessageRequest(
         message=Message(
             message_id=message_id or str(uuid4()),
@@ -118,7 +118,7 @@ async def send(client: Client, message: SendMessageRequest) -> Task:
 
 
 class Answer:
-    """What a streaming client makes of its events: the text of `response`, the states, the task."""
+    """The fold of a streaming client: the text of `response`, the states, the task."""
 
     def __init__(self) -> None:
         self.responses: list[StreamResponse] = []
@@ -128,7 +128,7 @@ class Answer:
         self.task_id = ""
 
     def add(self, response: StreamResponse) -> None:
-        """Fold one event in (A2A 1.0 §4.2.2): `append` adds to the artifact, otherwise it is replaced."""
+        """Fold in one event (A2A 1.0 §4.2.2): `append` adds to the artifact, otherwise it is replaced."""
         self.responses.append(response)
         if response.HasField("task"):
             self.task_id = response.task.id
@@ -143,7 +143,7 @@ class Answer:
             self.finals += update.last_chunk
 
     async def read(self, responses: AsyncIterator[StreamResponse]) -> "Answer":
-        """Fold all events of a stream in."""
+        """Fold in all events of a stream."""
         async for response in responses:
             self.add(response)
         return self

@@ -1,4 +1,4 @@
-"""A Redis whose clock goes wrong: scripts read another time than the server has."""
+"""A Redis with a wrong clock: scripts read another time than the server's."""
 
 from collections.abc import Awaitable
 from datetime import timedelta
@@ -19,18 +19,18 @@ _TIME = "redis.call('TIME')"
 
 
 class FastClock(Redis):
-    """The same database, of which scripts read a clock that is `ahead`, and may be put back meanwhile."""
+    """The same database with a clock for scripts that is `ahead`, and may be set back during a test."""
 
     def __init__(self, redis: Redis, ahead: timedelta = timedelta()) -> None:
         super().__init__(connection_pool=redis.connection_pool)
         self.ahead = ahead
         self.is_away = False
-        """Whether it answers no script any more."""
+        """True if it answers no script."""
         self.scripts = 0
-        """How many scripts were run."""
+        """The number of scripts that were run."""
 
     def register_script(self, script: Any) -> Any:  # noqa: ANN401 -- as of redis-py
-        """Return the script, which reads the time as it goes when it is run."""
+        """Return the script, which reads the clock at the time of each run."""
 
         def run(**arguments: Any) -> Awaitable[object]:  # noqa: ANN401 -- as of redis-py
             return super(FastClock, self).register_script(self._on_this_clock(script))(**arguments)
@@ -52,7 +52,7 @@ class FastClock(Redis):
         return pipeline
 
     def _command(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return a command; one that runs a script of a task has the text of it."""
+        """Return a command with the adapted text of its script if it runs one."""
         text = _scripts().get(args[1]) if args[0] == "EVALSHA" else None
         return ("EVAL", self._on_this_clock(text), *args[2:]) if text else args
 

@@ -1,4 +1,4 @@
-"""A schema of a few KB that no validator comes to an end of; and checks that wait until a test lets them."""
+"""A schema of a few KB whose validation never ends; and checks that wait until a test releases them."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @pytest.fixture
 def small_budget() -> Iterator[None]:
-    """Give checks little time, so that tests with many of them take little."""
+    """Limit the time of checks, so that tests with many of them are quick."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(foreign_schemas, "BUDGET", 0.2)
         foreign_schemas._PROCESSES.close()
@@ -26,7 +26,7 @@ def small_budget() -> Iterator[None]:
 
 
 def doubling(times: int = 40, kind: str = "object") -> dict[str, JsonValue]:
-    """Return one that checks a value of this kind 2 to the power of `times` times."""
+    """Return a schema that checks a value of this kind 2 to the power of `times` times."""
     parts: dict[str, JsonValue] = {str(times): {"type": kind}}
     for number in range(times):
         twice: JsonValue = {"$ref": f"#/$defs/{number + 1}"}
@@ -35,7 +35,7 @@ def doubling(times: int = 40, kind: str = "object") -> dict[str, JsonValue]:
 
 
 async def while_checks_wait(work: Awaitable[T]) -> T:
-    """Return what work comes to that has a schema checked; this loop goes on while the check waits."""
+    """Return the result of work with a schema check; this loop runs on while the check waits."""
     foreign_schemas._PROCESSES.close()
     foreign_schemas._problem_of.cache_clear()
     find_schema_violations({}, [None])

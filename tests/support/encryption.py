@@ -8,18 +8,18 @@ from tests.support.seeded_secrets import seed_secret
 
 
 def key_line(key_id: str) -> str:
-    """Return a line of a file of keys; the key is made of its id."""
+    """Return a line of a key file; the key is derived from its id."""
     return f"{key_id} {seed_secret(base64.b64encode(_secret(key_id)).decode())}"
 
 
 def write_keys(path: Path, *key_ids: str) -> Path:
-    """Write a file of keys; the first one encrypts."""
+    """Write a key file; the first key encrypts."""
     path.write_text("".join(f"{key_line(key_id)}\n" for key_id in key_ids), encoding="utf-8")
     return path
 
 
 def keyring(*key_ids: str) -> Cipher:
-    """Return what such a file comes to."""
+    """Return the keyring of such a file."""
     return Cipher([Key(key_id, _secret(key_id)) for key_id in key_ids])
 
 

@@ -1,4 +1,4 @@
-"""The fences of a log in Python: which events are old. `append.lua` has the same rules in Redis."""
+"""The fences of a log in Python, which drop old events. `append.lua` has the same rules in Redis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ class _Draft:
 
 
 class FencedTask:
-    """What a task comes to. Each method returns the events that are appended."""
+    """A task by the fences. Each method returns the appended events."""
 
     def __init__(self) -> None:
         self._view = FoldedView()

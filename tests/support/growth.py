@@ -1,4 +1,4 @@
-"""How work grows with what it is done on, counted instead of timed."""
+"""Growth of work with the size of its input, counted instead of timed."""
 
 import os
 import pickle
@@ -13,10 +13,10 @@ from typing import Any
 
 @dataclass
 class Work:
-    """What a call took. `steps`: bytecodes of Python. `copied`: bytes that were allocated, freed or not.
+    """The work of a call. `steps`: bytecodes of Python. `copied`: bytes that were allocated, freed or not.
 
-    Together they see loops in loops and texts that are copied again and again. What a regular expression
-    does inside they do not see.
+    Together they show nested loops and texts that are copied repeatedly, but not the work inside a regular
+    expression.
     """
 
     steps: int = 0
@@ -24,13 +24,13 @@ class Work:
 
 
 def work_of(call: Callable[[], object]) -> Work:
-    """Run something in a copy of this process, and return what it took.
+    """Run a function in a copy of this process, and return its work.
 
-    The copy has no other threads: one of Temporal's that begins while tracemalloc stops can end the
+    The copy has no other threads: one of Temporal's that starts while tracemalloc stops can end the
     interpreter (CPython issue 128679).
 
     Raises:
-        RuntimeError: it failed; the traceback stands in the output of the test.
+        RuntimeError: It failed; the traceback is in the output of the test.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -75,8 +75,8 @@ def _measured(call: Callable[[], object]) -> Work:
 
 
 def assert_grows_no_faster(work: Callable[[int], Callable[[], object]], size: int) -> None:
-    """Pass if four times as much takes no more than about four times the work."""
-    work(size)()  # what is done once, such as filling caches, is not counted
+    """Check that four times the size takes no more than about four times the work."""
+    work(size)()  # work done once, such as filling caches, is not counted
     small, large = work_of(work(size)), work_of(work(4 * size))
     assert large.steps < 5 * small.steps + 1_000, (small, large)
     assert large.copied < 5 * small.copied + 100_000, (small, large)

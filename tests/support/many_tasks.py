@@ -1,4 +1,4 @@
-"""Lists of tasks in Redis: very many, made in seconds, and such as have expired."""
+"""Large lists of tasks in Redis, made in seconds, and expired tasks."""
 
 from typing import cast
 
@@ -32,11 +32,11 @@ end
 
 
 _AT_ONCE = 5_000
-"""How many copies one script makes: a client gives up on Redis after some seconds."""
+"""The number of copies of one script run: a client times out after some seconds."""
 
 
 async def copy_task(redis: Redis, view: TaskView, copies: int) -> None:
-    """Add copies of a task that has ended, as if they had been created; one by one that takes minutes."""
+    """Add copies of an ended task, as if they had been created, which takes minutes one by one."""
     copy, owned = redis.register_script(_COPY_TASK), owner_tasks_key(view.owner)
     listed = cast("list[str]", await redis.zrange(owned, 0, -1))
     rows = [row for row in listed if view.task_id in row]
@@ -48,7 +48,7 @@ async def copy_task(redis: Redis, view: TaskView, copies: int) -> None:
 
 
 async def expire_task(redis: Redis, view: TaskView) -> None:
-    """Let a task that has ended expire, as if its time to live had passed."""
+    """Expire an ended task, as if its time to live had passed."""
     await redis.delete(head_key(view.task_id), snapshot_key(view.task_id), log_key(view.task_id))
     rows, before = owner_tasks_key(view.owner), f"t {view.task_id} "
     listed = [row for row in cast("list[str]", await redis.zrange(rows, 0, -1)) if row.startswith(before)]

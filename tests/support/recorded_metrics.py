@@ -1,4 +1,4 @@
-"""What this process records as metrics, from a moment on."""
+"""Metrics that this process records from a moment on."""
 
 from functools import cache
 
@@ -7,7 +7,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 
 Values = dict[tuple[str, ...], float]
-"""By the values of the labels, in the order of the labels' names."""
+"""Values by the labels' values, in the order of the labels' names."""
 
 
 @cache
@@ -19,21 +19,21 @@ def _reader() -> InMemoryMetricReader:
 
 
 class Recorded:
-    """Metrics since this object was made: how often, or by how much, each has grown."""
+    """The growth of each metric since the creation of this object."""
 
     def __init__(self) -> None:
         self._before = _points()
 
     def counts(self, name: str) -> Values:
-        """Return by how much a counter has grown, or how many values a histogram has got."""
+        """Return the growth of a counter, or the number of a histogram's new values."""
         return self._changes(name, 0)
 
     def sums(self, name: str) -> Values:
-        """Return what the new values of a histogram add up to."""
+        """Return the sum of a histogram's new values."""
         return self._changes(name, 1)
 
     def gauge(self, name: str) -> Values:
-        """Return what a gauge says now."""
+        """Return the present value of a gauge."""
         return {labels: now[0] for labels, now in _points().get(name, {}).items()}
 
     def _changes(self, name: str, which: int) -> Values:

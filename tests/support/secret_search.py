@@ -1,4 +1,4 @@
-"""Looks for a text wherever a deployment may have left it: as it is, inside base64, or compressed."""
+"""Searches all data of a deployment for a text: plain, inside base64, or compressed."""
 
 import zlib
 from base64 import b64encode
@@ -18,18 +18,18 @@ from everloop.workflows.contract.deletion import DELETION_WORKFLOW_TYPE
 
 
 def contains(content: bytes, text: str) -> bool:
-    """Whether the text stands in the content."""
+    """Return True if the content has the text in any form."""
     return any(form in content for form in _forms(text.encode()))
 
 
 def files_with(directory: Path, text: str) -> set[str]:
-    """Return the names of the files and folders directly in `directory` that hold the text."""
+    """Return the names of the files and folders directly in `directory` that have the text."""
     files = (path for path in directory.rglob("*") if path.is_file())
     return {path.relative_to(directory).parts[0] for path in files if contains(_content(path), text)}
 
 
 def tree_with(directory: Path, text: str) -> set[str]:
-    """Return the files and folders below `directory` whose name or content holds the text."""
+    """Return the files and folders below `directory` whose name or content has the text."""
     return {
         str(path.relative_to(directory))
         for path in directory.rglob("*")
@@ -38,13 +38,13 @@ def tree_with(directory: Path, text: str) -> set[str]:
 
 
 async def temporal_with(client: Client, text: str) -> set[str]:
-    """Return the workflows and schedules that hold the text anywhere, but for records of deletions."""
+    """Return the workflows and schedules with the text, except for records of deletions."""
     found = set[str]()
     async for run in client.list_workflows():
         if run.workflow_type == DELETION_WORKFLOW_TYPE:
             continue
         content = [run.raw_info.SerializeToString()]
-        with suppress(RPCError):  # it is gone by now
+        with suppress(RPCError):  # it is deleted by now
             handle = client.get_workflow_handle(run.id, run_id=run.run_id)
             content += [event.SerializeToString() async for event in handle.fetch_history_events()]
         if any(contains(each, text) for each in content):
@@ -57,7 +57,7 @@ async def temporal_with(client: Client, text: str) -> set[str]:
 
 
 def _content(path: Path) -> bytes:
-    """Return what a file holds; nothing if it is gone by now, as a database's journal is at each commit."""
+    """Return a file's content, or nothing if it is gone, as a database's journal is at each commit."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def _content(path: Path) -> bytes:
 
 
 async def redis_keys_with(url: str, text: str) -> set[str]:
-    """Return the keys whose name or value holds the text."""
+    """Return the keys whose name or value has the text."""
     found = set[str]()
     async with connect_redis(url, NO_CIPHER) as client:
         for server in await primaries(client):
@@ -78,7 +78,7 @@ async def redis_keys_with(url: str, text: str) -> set[str]:
 
 
 async def _value(redis: Redis, key: bytes) -> bytes:
-    """Return all that stands in a value, however it is built."""
+    """Return the complete content of a value of any type."""
     match await redis.type(key):
         case b"string":
             value: object = await redis.get(key)
@@ -91,7 +91,7 @@ async def _value(redis: Redis, key: bytes) -> bytes:
         case b"stream":
             value = await redis.xrange(key)
         case b"none":
-            value = b""  # gone by now
+            value = b""  # deleted by now
         case kind:
             raise AssertionError(f"{key!r} is a {kind!r}; teach this search to read it")
     return b"\n".join(_words(value))
@@ -100,7 +100,7 @@ async def _value(redis: Redis, key: bytes) -> bytes:
 def _words(value: object) -> Iterator[bytes]:
     if isinstance(value, bytes):
         yield value
-        with suppress(zlib.error):  # as `Cipher.pack` leaves it
+        with suppress(zlib.error):  # as `Cipher.pack` writes it
             yield zlib.decompress(value.removeprefix(b"z"))
     elif isinstance(value, dict):
         for pair in cast("dict[object, object]", value).items():
@@ -111,7 +111,7 @@ def _words(value: object) -> Iterator[bytes]:
 
 
 def _forms(text: bytes) -> list[bytes]:
-    """Return the text, and what of its base64 does not depend on what stands around it."""
+    """Return the text, and the part of its base64 that does not depend on the bytes around it."""
     encoded: list[bytes] = []
     for before in range(3):
         length = before + len(text)

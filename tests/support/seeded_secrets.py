@@ -1,4 +1,4 @@
-"""Texts that no log may hold: what people, models and operators say in tests, wherever they say it."""
+"""Texts that no log may have: messages of people, models and operators in tests."""
 
 import json
 from collections.abc import Iterator
@@ -8,44 +8,43 @@ from typing import cast
 MODEL_KEY = "sk-seeded-key-of-the-provider"
 
 SHORTEST = 12
-"""Characters of a text that is looked for; anything shorter would be found in lines that have nothing to do
-with it."""
+"""The least characters of a text that is searched for; shorter ones would be found in unrelated lines."""
 
 LONGEST = 100
-"""How much of a text is looked for."""
+"""The most characters of a text that are searched for."""
 
 _texts: set[str] = set()
 _secrets: set[str] = {MODEL_KEY}
 
 
 def seed_text(text: str) -> str:
-    """Remember a text that somebody says; lines below level info may hold it."""
+    """Record a text of a message; lines below level info may have it."""
     if len(text.strip()) >= SHORTEST:
         _texts.add(text.strip()[:LONGEST])
     return text
 
 
 def seed_json(value: object) -> None:
-    """Remember all texts in a JSON value."""
+    """Record all texts in a JSON value."""
     for text in _strings(value):
         seed_text(text)
 
 
 def seed_secret(secret: str) -> str:
-    """Remember a secret; no line at all may hold it."""
+    """Record a secret; no line may have it."""
     _secrets.add(secret)
     return secret
 
 
 class LogSearch:
-    """Looks for what was seeded in the logs of workers and gateways below a directory, in each line once."""
+    """Searches the logs of workers and gateways below a directory for seeded texts, each line once."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._read: dict[Path, int] = {}
 
     def leaks(self) -> list[str]:
-        """Return the new lines that hold something, each with what that is."""
+        """Return the new lines with seeded texts, each with that text."""
         return [
             leak for path in self._logs() for line in self._new_lines(path) for leak in _leaks(path, line)
         ]
@@ -68,7 +67,7 @@ def _leaks(path: Path, line: str) -> Iterator[str]:
 
 
 def _said(line: str) -> tuple[str, str]:
-    """Return what a line says, without JSON's escapes, and its level."""
+    """Return the text of a line, without JSON's escapes, and its level."""
     try:
         fields: object = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The stores of a test, on a database of its own: gateways of other tests sweep the one that they share."""
+"""The stores of a test, on a database of its own: gateways of other tests sweep the shared one."""
 
 from redis.asyncio import Redis
 
@@ -15,11 +15,11 @@ from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import ConversationMessage, ToolReply
 
 DATABASES: list[Redis] = []
-"""What the fixture `redis` has opened for the test that runs."""
+"""Databases that the fixture `redis` has opened for the running test."""
 
 
 def database() -> Redis:
-    """Return the database of the test that runs, which was empty when it began."""
+    """Return the database of the running test, which started empty."""
     assert DATABASES, "the test needs the fixture `redis`"
     return DATABASES[-1]
 
@@ -31,7 +31,7 @@ def new_artifacts(views: TaskViews | None = None) -> Artifacts:
 
 
 def redis_of(store: TaskViews) -> Redis:
-    """Return where a store keeps what it keeps."""
+    """Return the database of a store."""
     return store._redis
 
 
@@ -48,19 +48,19 @@ def stores_of(
 
 
 async def kept_messages(conversations: Conversations, context: str) -> list[ConversationMessage]:
-    """Return all messages that are kept, oldest first."""
+    """Return all stored messages, oldest first."""
     span = await conversations.get_span(context)
     return await conversations.get_range(context, span.start, span.stop)
 
 
 async def count_kept(conversations: Conversations, context: str) -> int:
-    """Return how many messages are kept."""
+    """Return the number of stored messages."""
     span = await conversations.get_span(context)
     return span.stop - span.start
 
 
 class SingleRecords(ToolRecords):
-    """Records of tools, of which each step has a round trip of its own."""
+    """Tool records in which each step takes a round trip of its own."""
 
     def __init__(self, redis: Redis) -> None:
         super().__init__(redis)
@@ -74,6 +74,6 @@ class SingleRecords(ToolRecords):
         return standing
 
     async def outcome(self, task_id: str, call_id: str) -> ToolReply | None:
-        """Return what a call came to; None if there is nothing, or nothing that can be read."""
+        """Return the outcome of a call, or None if it is missing or unreadable."""
         found = await self._redis.hget(outcomes_key(task_id), call_id)
         return self._parse(task_id, call_id, str(found)) if found else None

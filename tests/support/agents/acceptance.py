@@ -1,4 +1,4 @@
-"""Agents of the acceptance tests: their tools leave marks in files that a test counts."""
+"""Agents of the acceptance tests: their tools write marks to files that a test counts."""
 
 import asyncio
 from dataclasses import replace
@@ -34,7 +34,7 @@ async def write_slowly(ledger: str, gate: str, context: ToolContext) -> str:
 
 
 async def _write_once(folder: str, gate: str, context: ToolContext) -> str:
-    """Create a file named by the call unless it is there, then wait for a gate file."""
+    """Create a file with the call's name unless it exists, then wait for a gate file."""
     name = f"{context.task_id}_{context.call_id}"
     await asyncio.to_thread((Path(folder) / name).touch)
     attempt = Path(folder) / f"{name}.attempt-{context.attempt}"
@@ -49,7 +49,7 @@ write_quickly = tool(name="write_quickly", idempotent=True, quick=True, timeout=
 
 @tool
 async def report(words: str, context: ToolContext) -> str:
-    """Tell subscribers some words, one by one."""
+    """Report some words as progress, one by one."""
     for word in words.split():
         await context.progress(word)
     return "reported"
@@ -57,7 +57,7 @@ async def report(words: str, context: ToolContext) -> str:
 
 @tool(idempotent=True, retries=Retries(attempts=2, delay=timedelta(0)))
 async def stumble(over: str) -> str:
-    """Raise, as often as it is called."""
+    """Raise in each call."""
     raise RuntimeError(f"it stumbled over {over}")
 
 
@@ -96,4 +96,4 @@ agent = Agent(
 later_agent = replace(
     agent, plugins=[tools(tool(name="write_line", idempotent=True, timeout=LONG)(_write_line))]
 )
-"""A later version, which says of the tool that it may be repeated."""
+"""A later version whose tool is idempotent."""

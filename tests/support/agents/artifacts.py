@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 
 
 def big_content(megabytes: int) -> Iterator[bytes]:
-    """Yield the same bytes every time, one MiB at once."""
+    """Yield the same bytes in each call, one MiB at a time."""
     for seed in range(megabytes):
         yield Random(seed).randbytes(MIB)  # noqa: S311 -- the same bytes again, not secret ones
 

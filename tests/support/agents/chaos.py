@@ -1,4 +1,4 @@
-"""Tools of the tests that harm: their effects can be counted."""
+"""Tools of the chaos tests, with effects that can be counted."""
 
 import asyncio
 import os
@@ -15,16 +15,16 @@ from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 
 WORK = 0.5
-"""Seconds that a tool works before its effect, and again after it: time to be killed in."""
+"""Seconds that a tool works before its effect, and again after it: the time in which it can be killed."""
 
 Folder = Annotated[str, Field(description="The folder of the ledger.")]
 
 
 class Ledger:
-    """The effects of tools, in files: what stands there has happened, whoever was killed since.
+    """The effects of tools, in files, which outlive killed processes.
 
-    `deposits` holds a file for each idempotency key, `charges` a line for each effect of a tool that is not
-    idempotent, `attempts` a line for each time that a deposit began.
+    `deposits` has a file for each idempotency key, `charges` a line for each effect of a tool that is not
+    idempotent, `attempts` a line for each start of a deposit.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,13 +33,13 @@ class Ledger:
         self._attempts = folder / "attempts"
 
     def open(self) -> None:
-        """Make an empty ledger."""
+        """Create an empty ledger."""
         self._deposits.mkdir(parents=True)
         self._charges.touch()
         self._attempts.touch()
 
     def deposit(self, key: str, owner: str) -> str:
-        """Take a deposit unless its key is known; return the receipt that stands."""
+        """Take a deposit unless its key has one; return the receipt of the first."""
         name = key.replace("/", "_")
         draft = self._deposits / f".{uuid4()}"
         draft.write_text(f"{owner} {uuid4()}", encoding="utf-8")
@@ -49,17 +49,17 @@ class Ledger:
         return (self._deposits / name).read_text(encoding="utf-8").split()[1]
 
     def charge(self, owner: str) -> str:
-        """Charge, whatever was charged before; return the receipt."""
+        """Charge, regardless of earlier charges, and return the receipt."""
         receipt = str(uuid4())
         _append(self._charges, f"{owner} {receipt}")
         return receipt
 
     def begin(self, owner: str) -> None:
-        """Note that a deposit begins."""
+        """Record the start of a deposit."""
         _append(self._attempts, owner)
 
     def is_first(self, name: str) -> bool:
-        """Whether nobody has asked for this name before."""
+        """Return True for the first call with this name."""
         try:
             (self._deposits / f".first-{name.replace('/', '_')}").touch(exist_ok=False)
         except FileExistsError:
@@ -67,16 +67,16 @@ class Ledger:
         return True
 
     def deposits(self) -> list[tuple[str, str]]:
-        """Return who deposited, with the receipt, once for each key."""
+        """Return owner and receipt of each deposit, once for each key."""
         files = (path for path in self._deposits.iterdir() if not path.name.startswith("."))
         return [_entry(path.read_text(encoding="utf-8")) for path in files]
 
     def charges(self) -> list[tuple[str, str]]:
-        """Return who was charged, with the receipt, once for each effect."""
+        """Return owner and receipt of each charge, once for each effect."""
         return [_entry(line) for line in self._charges.read_text(encoding="utf-8").splitlines()]
 
     def attempts(self) -> list[str]:
-        """Return whose deposits began, once for each time."""
+        """Return the owner of each started deposit, once for each start."""
         return self._attempts.read_text(encoding="utf-8").splitlines()
 
 
@@ -86,7 +86,7 @@ def _entry(text: str) -> tuple[str, str]:
 
 
 def _append(path: Path, line: str) -> None:
-    """Add a line in one write: a kill leaves all of it or nothing."""
+    """Append a line in one write: after a kill it is complete or missing."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         os.write(file, f"{line}\n".encode())
@@ -165,13 +165,13 @@ async def deposit_together(shares: list[Share]) -> list[str]:
 
 @tool
 async def charge(ledger: Folder, context: ToolContext) -> str:
-    """Charge, each time it runs."""
+    """Charge in each run."""
     return await run_charge(ledger, context)
 
 
 @tool(unknown_outcome="ask")
 async def charge_or_ask(ledger: Folder, context: ToolContext) -> str:
-    """Charge, each time it runs; where nobody knows whether it has, people are asked."""
+    """Charge in each run; people are asked if a lost run may have charged."""
     return await run_charge(ledger, context)
 
 

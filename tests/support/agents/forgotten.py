@@ -1,4 +1,4 @@
-"""Agents whose tasks leave a word in every place that a deployment keeps anything in, to be deleted."""
+"""Agents whose tasks write a word to all places where a deployment stores data, for tests of deletion."""
 
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ LARGE = 300_000
 
 @tool(idempotent=True)
 async def spread(word: str, context: ToolContext) -> str:
-    """Put a word into progress, artifacts, what is kept, and a long result."""
+    """Put a word into progress, artifacts, stored state, and a long result."""
     await context.progress(f"spreading {word}")
     await context.keep(word)
     await context.artifacts.write_file(f"notes-{word}", word, filename=f"{word}.txt", description=word)
@@ -31,7 +31,7 @@ async def spread(word: str, context: ToolContext) -> str:
 
 @tool(cache=timedelta(hours=1))
 def look_up(word: str) -> str:
-    """Say the same word again in this context."""
+    """Return the same word in this context."""
     return f"found {word}"
 
 

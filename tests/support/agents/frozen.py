@@ -1,4 +1,4 @@
-"""An agent whose tool goes on writing, whatever is said to it, when its frozen worker goes on."""
+"""An agent whose tool ignores its cancellation, and writes when its suspended worker resumes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,10 +16,10 @@ _late = set[asyncio.Task[None]]()
 
 
 async def _work(folder: str, context: ToolContext) -> str:
-    """Write everywhere; the first attempt begins, and does the same again when the gate is open."""
+    """Write to all stores; the first attempt starts, and repeats its writes when the gate is open."""
     await _write_everywhere(context)
     if context.attempt == 1:
-        writing = asyncio.create_task(_write_late(folder, context))  # nobody cancels it with its tool
+        writing = asyncio.create_task(_write_late(folder, context))  # not cancelled with its tool
         _late.add(writing)
         await asyncio.to_thread((Path(folder) / "begun").touch)
         await asyncio.shield(writing)

@@ -1,4 +1,4 @@
-"""Agents of the tests from the operator's harness: tools that can be watched, and held, from outside."""
+"""Agents of the operator tests: tools that can be observed and blocked from outside."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ PEER_URL = "EVERLOOP_TEST_PEER_URL"
 
 @tool(timeout=LONG)
 async def pay(ledger: str, gate: str, context: ToolContext) -> str:
-    """Write to a ledger, then wait until the gate file is there. Not idempotent."""
+    """Write to a ledger, then wait until the gate file exists. Not idempotent."""
     await asyncio.to_thread(append_line, ledger, context.idempotency_key)
     await until_open(gate)
     return "paid"
@@ -25,13 +25,13 @@ async def pay(ledger: str, gate: str, context: ToolContext) -> str:
 
 @tool(timeout=timedelta(hours=2))
 async def hang(ledger: str, gate: str, context: ToolContext) -> str:
-    """Do the same, with so much time that nobody would wait for its end."""
+    """Do the same, with a time limit beyond any test."""
     return await pay.function(ledger, gate, context)
 
 
 @tool(idempotent=True, timeout=LONG)
 async def look_up(ledger: str, gate: str, context: ToolContext) -> str:
-    """Do the same, and say that it may be repeated."""
+    """Do the same as an idempotent tool."""
     await asyncio.to_thread(append_line, ledger, context.idempotency_key)
     await until_open(gate)
     return "found"
@@ -39,13 +39,13 @@ async def look_up(ledger: str, gate: str, context: ToolContext) -> str:
 
 @tool(needs_approval=True)
 def transfer(amount: int) -> str:
-    """Send money, once somebody has said yes."""
+    """Send money after an approval."""
     return f"sent {amount}"
 
 
 @tool(needs_approval=True, approvers="tasks:approve")
 def refund(amount: int) -> str:
-    """Give money back, once somebody else than who asks for it has said yes."""
+    """Give money back after an approval by another person than the requester."""
     return f"refunded {amount}"
 
 

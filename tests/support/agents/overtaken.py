@@ -1,4 +1,4 @@
-"""Agents whose attempts are overtaken, each at one kind of write that its id names."""
+"""Agents whose attempts are overtaken, each at the kind of write in its id."""
 
 from datetime import timedelta
 
@@ -39,7 +39,7 @@ async def wait(gate: str) -> str:
 
 @tool(idempotent=True)
 async def unlock(context: ToolContext) -> str:
-    """Ask for a PIN, for another one where that is an old one, and then whether to go on."""
+    """Ask for a PIN, again if it is an old one, and then for a confirmation."""
     pin = await context.secret("pin")
     if not isinstance(pin, str) or pin.startswith("old"):
         raise AuthRequired("Which PIN?", "pin")

@@ -1,4 +1,4 @@
-"""An agent that asks an agent of another deployment; the test says in the environment where that one is."""
+"""An agent that calls an agent of another deployment, whose address is in the environment."""
 
 import os
 from datetime import timedelta

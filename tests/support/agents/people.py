@@ -1,4 +1,4 @@
-"""An agent whose tools wait for people; what they do with the answers stands in ledgers that a test reads."""
+"""An agent whose tools wait for people, and write their answers to ledgers that a test reads."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ SECRET_NAME = "vault-token"
 
 
 class Seats(BaseModel):
-    """What the question of kind "data" wants."""
+    """The answer to the question of kind "data"."""
 
     adults: int = Field(ge=1, le=8)
     near_window: bool = False
@@ -53,7 +53,7 @@ def wipe(disk: str, ledger: str) -> str:
 
 @tool
 def book(kind: InputKind, ledger: str, context: ToolContext) -> str:
-    """Book something: ask one question of this kind, then write the answer down."""
+    """Book something: ask one question of this kind, then record the answer."""
     if not context.answers:
         raise _question(kind)
     answer = context.answers[-1]
@@ -75,7 +75,7 @@ def _question(kind: InputKind) -> InputRequired:
 
 @tool(idempotent=True, timeout=LONG)
 async def open_vault(ledger: str, context: ToolContext) -> str:
-    """Ask for the token of the vault, wait for a gate file, then use it, and talk too much about it."""
+    """Ask for the token of the vault, wait for a gate file, then use it, and repeat it everywhere."""
     if await context.secret(SECRET_NAME) is None:
         raise AuthRequired("Please give the token of the vault.", SECRET_NAME)
     Path(f"{ledger}.reached").touch()
@@ -87,7 +87,7 @@ async def open_vault(ledger: str, context: ToolContext) -> str:
 
 
 def fingerprint(token: str) -> str:
-    """Return what tells which secret it was, but not the secret."""
+    """Return a fingerprint that identifies the secret without showing it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -14,14 +14,14 @@ def search(query: str) -> str:
 
 
 def _asking(*models: str) -> Agent:
-    """Return an agent that is called as its provider is; without one it asks the worker's model."""
+    """Return an agent with its provider's name, or one that asks the worker's model."""
     name = "".join(model.partition("/")[0] for model in models) or "anywhere"
     plugins = [prompt("Look them up."), tools(search)]
     return Agent(id=name, name=name, description="Looks cities up.", models=models, plugins=plugins)
 
 
 class Parrot(Model):
-    """An author's own: it calls the tool, and says what that has found."""
+    """An author's own model: it calls the tool, and repeats the result."""
 
     async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
         last = request.messages[-1]

@@ -1,4 +1,4 @@
-"""The agent of the tests in which Redis is set back: it writes a report, and asks."""
+"""The agent of the tests that set Redis back: it writes a report, and asks."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.support.agents.marks import until_open
 
 @tool(idempotent=True)
 async def write_report(gate: str, context: ToolContext) -> str:
-    """Say so in a file beside a gate, and write a report once it is open."""
+    """Write a mark beside a gate, and a report once the gate is open."""
     await asyncio.to_thread(Path(f"{gate}.begun").touch)
     await until_open(gate)
     await context.artifacts.write_data("report", {"rows": 3})

@@ -1,4 +1,4 @@
-"""An agent whose tools wait on two queues, and one that waits on the second altogether, ahead of others."""
+"""An agent with tools on two queues, and one that runs on the second, with priority."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ def paint(text: str) -> str:
 
 @tool
 async def event_loop() -> str:
-    """Name the library whose event loop the worker runs."""
+    """Return the library of the worker's event loop."""
     return type(asyncio.get_running_loop()).__module__
 
 

@@ -1,4 +1,4 @@
-"""An agent whose task leaves a word in every place that a deployment keeps content in."""
+"""An agent whose task writes a word to all places where a deployment stores content."""
 
 import asyncio
 from datetime import timedelta
@@ -15,7 +15,7 @@ _TIMEOUT = timedelta(seconds=60)
 
 @tool(idempotent=True, timeout=_TIMEOUT)
 async def spread(word: str, folder: str, context: ToolContext) -> str:
-    """Put a word into progress, artifacts, what is kept and the result; in between wait for a gate file."""
+    """Put a word into progress, artifacts, stored state and the result, with a wait in between."""
     await context.progress(f"spreading {word}")
     await context.keep(word)
     await context.artifacts.write_file("notes", word, filename=f"{word}.txt", description=word)
@@ -36,7 +36,7 @@ async def log_in(context: ToolContext) -> str:
 
 @tool
 def stumble(word: str) -> str:
-    """Fail, and say the word."""
+    """Fail with the word."""
     raise ValueError(f"stumbled over {word}")
 
 

@@ -1,6 +1,6 @@
 """Agents that work together, and with plugins; each asks a model of its own name.
 
-A test may say in the environment where an MCP server listens; otherwise one is started.
+A test may give the address of an MCP server in the environment; otherwise one is started.
 """
 
 import os
@@ -34,7 +34,7 @@ MCP_URL = "EVERLOOP_TEST_MCP_URL"
 
 
 class Sum(BaseModel):
-    """What the counting agent answers."""
+    """The counting agent's answer."""
 
     total: int = Field(ge=0)
     words: list[str] = []
@@ -50,7 +50,7 @@ async def ask_title(context: ToolContext) -> str:
 
 @tool(idempotent=True)
 async def log_in(context: ToolContext) -> str:
-    """Ask for a password, and tell how long it is."""
+    """Ask for a password, and return its length."""
     password = await context.secret("password")
     if not isinstance(password, str):
         raise AuthRequired("Which password?", "password")

@@ -1,4 +1,4 @@
-"""Agents that reach everything a trace can: tools, an MCP server, a sub-agent and an agent elsewhere."""
+"""Agents that use all traced parts: tools, an MCP server, a sub-agent and a remote agent."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ _tracer = trace.get_tracer("tests")
 
 @tool(idempotent=True, timeout=LONG)
 async def look_up(gate: str) -> str:
-    """Do something that has a span of its own, as libraries have them, then wait for a gate file."""
+    """Work in a span of the tool's own, as libraries do, then wait for a gate file."""
     with _tracer.start_as_current_span("look up"):
         await asyncio.sleep(0)
     await until_open(gate)

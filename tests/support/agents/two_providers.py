@@ -1,4 +1,4 @@
-"""The agent of the tests about a provider that goes away and comes back."""
+"""The agent of the tests about the outage and the recovery of a provider."""
 
 from everloop import Agent, prompt
 

@@ -1,6 +1,6 @@
-"""Agents that a plugin watches with each hook, one that has to leave an artifact, one that knows its caller.
+"""Agents that a plugin watches with each hook, one that must leave an artifact, one that reads its caller.
 
-The environment says in which folder they leave their marks and look for gates.
+The environment has the folder of their marks and gates.
 """
 
 import os
@@ -35,12 +35,12 @@ DECIDING_HOOKS = tuple(hook for hook in HOOKS if hook != "on_error")
 
 
 def agent_of(hook: str) -> str:
-    """Return the id of the agent whose plugin waits in this hook until its gate is there."""
+    """Return the id of the agent whose plugin waits in this hook until its gate exists."""
     return hook.replace("_", "-")
 
 
 class Watch(Plugin):
-    """Changes all that passes, and leaves a mark when a hook begins and when it ends."""
+    """A plugin that changes each value, and leaves a mark at the start and end of a hook."""
 
     async def before_request(self, context: HookContext, message: UserMessage) -> UserMessage:
         await self._watch("before_request", context)
@@ -82,7 +82,7 @@ async def note(text: str, context: ToolContext) -> str:
 
 @tool
 async def who(ledger: str, context: ToolContext) -> str:
-    """Write down who started the task."""
+    """Record the caller of the task."""
     append_line(ledger, context.owner)
     append_line(ledger, context.auth.model_dump_json())
     return "written"

@@ -1,12 +1,12 @@
-"""The blocks of code in README, docs/ and the pages of examples/, and how each is run.
+"""The code blocks in README, docs/ and the pages of examples/, and how each is run.
 
-A block runs unless the line before it says otherwise, as a comment that readers do not see:
+A block runs unless a comment in the line before it, which readers do not see, says otherwise:
 
-    <!-- file: PATH -->      its lines stand in that file, which tests of its own run
+    <!-- file: PATH -->      its lines are in that file, which tests of its own run
     <!-- not run: REASON --> it cannot be run, and why
     <!-- fails: HOW -->      it runs, and ends with another code than 0
     <!-- serves: WORDS -->   it runs until the page ends; the next block waits until it has printed WORDS
-    <!-- printed: BY -->     the block before prints these lines, among others; so for a `text` behind it
+    <!-- printed: BY -->     the block before prints these lines, among others; so for a `text` after it
 """
 
 import re
@@ -34,10 +34,10 @@ RUNNABLE = frozenset({"python", "sh", "js"})
 PLAIN = frozenset(
     {"caddyfile", "dockerfile", "html", "ini", "json", "makefile", "mermaid", "nginx", "text", "toml", "yaml"}
 )
-"""Languages of blocks that are shown and not run: formats, and the output of commands (`text`)."""
+"""Languages of blocks that are not run: formats, and the output of commands (`text`)."""
 
 ADDRESS = re.compile(r"(?<=127\.0\.0\.1:)\d+|(?<=EVERLOOP_PORT=)\d+")
-"""The port of a gateway, as pages write it."""
+"""The port of a gateway, as in pages."""
 
 GRPC_PORT = re.compile(r"(?<=EVERLOOP_GRPC_PORT=)\d+")
 """The same for gRPC, which clients find in the agent card."""
@@ -75,7 +75,7 @@ _FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a page, with what the line before it says of it."""
+    """A block of a page, with the comment before it."""
 
     page: str
     line: int
@@ -86,17 +86,17 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        """Whether it is to be run as it stands."""
+        """True if it is run as it is."""
         return self.language in RUNNABLE and self.note in {"", "fails", "serves"}
 
     @property
     def needs_processes(self) -> bool:
-        """Whether it asks a gateway, or is no Python."""
+        """True if it calls a gateway, or is not Python."""
         return self.language != "python" or bool(ADDRESS.search(self.text))
 
     @property
     def is_unclear(self) -> bool:
-        """Whether it has another language than those that we know, or looks like code and does not say so."""
+        """True if it has an unknown language, or looks like code without a language."""
         if self.note:
             return self.note != "not run" and self.language not in RUNNABLE | PLAIN
         if self.language == "text":
@@ -105,7 +105,7 @@ class Block:
 
     @property
     def file_name(self) -> str:
-        """The file that its first line names; empty: none."""
+        """The file named in its first line, or empty."""
         named = _FILE_NAME.match(self.text)
         return named[1] if named else ""
 
@@ -114,12 +114,12 @@ class Block:
 
 
 def folder_of(page: str) -> str:
-    """Return where the commands of a page are typed: in the folder of its example, or of the clone."""
+    """Return the working directory of a page's commands: the folder of its example, or of the clone."""
     return str(Path(page).parent) if Path(page).match("examples/*/*.md") else "."
 
 
 def blocks_of(page: str) -> Iterator[Block]:
-    """Yield the blocks of a page, from its top."""
+    """Yield the blocks of a page from the top."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for found in _FENCE.finditer(text):
         yield Block(
@@ -133,12 +133,12 @@ def blocks_of(page: str) -> Iterator[Block]:
 
 
 def definitions_of(page: str) -> list[Block]:
-    """Return the Python of a page that needs nothing else; none where a test of its own runs it."""
+    """Return the self-contained Python of a page, or none if a test of its own runs it."""
     return [each for each in _run_here(page) if not each.needs_processes]
 
 
 def commands_of(page: str) -> list[Block]:
-    """Return what runs commands, or asks a gateway; none where a test of its own does that."""
+    """Return the blocks that run commands or call a gateway, or none if a test of its own runs them."""
     return [each for each in _run_here(page) if each.needs_processes]
 
 
@@ -147,7 +147,7 @@ def _run_here(page: str) -> list[Block]:
 
 
 def in_a_file(text: str, file: Path) -> bool:
-    """Whether these lines stand in a file one after another, whatever their indentation."""
+    """Return True if the file has these lines in a row, at any indentation."""
     wanted = [line.strip() for line in text.strip().splitlines()]
     there = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     return any(there[start : start + len(wanted)] == wanted for start in range(len(there)))

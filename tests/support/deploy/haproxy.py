@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 _PACKAGES = ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1")
-"""The program, and those of its libraries that are not on every machine."""
+"""The program, and those of its libraries that some machines lack."""
 
 
 @cache
 def require_haproxy() -> tuple[str, dict[str, str]]:
-    """Return the path of haproxy, and the environment it runs in; the test is skipped where there is none."""
+    """Return the path of haproxy and its environment; without one the test is skipped."""
     if found := shutil.which("haproxy"):
         return found, dict(os.environ)
     unpacked = Path(tempfile.gettempdir(), f"everloop-haproxy-{os.getuid()}")

@@ -1,4 +1,4 @@
-"""Puts the files of the images of deploy/docker into a folder, without a container engine."""
+"""Copies the files of the images of deploy/docker into a folder, without a container engine."""
 
 import json
 import re
@@ -30,12 +30,12 @@ sys.meta_path.insert(0, Hiding())
 
 
 def copied() -> Sequence[tuple[str, str]]:
-    """Return what the Dockerfile copies from the repository, and to where."""
+    """Return the paths that the Dockerfile copies from the repository, with their targets."""
     return re.findall(r"^COPY (?!--from)(\S+) (\S+)$", DOCKERFILE.read_text(), re.MULTILINE)
 
 
 def fill(folder: Path) -> Path:
-    """Copy into a folder what goes into an image, and return its /app, in which nothing can be written."""
+    """Copy the files of an image into a folder, and return its read-only /app."""
     for source, target in copied():
         place = folder / target.removeprefix("/")
         if (ROOT / source).is_dir():
@@ -51,7 +51,7 @@ def fill(folder: Path) -> Path:
 
 
 def _ignored(folder: str, names: Sequence[str]) -> set[str]:
-    """Return the names in a folder that .dockerignore leaves out."""
+    """Return the names in a folder that .dockerignore excludes."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     left_out = {ROOT / line for line in lines if line.startswith("everloop/")}
     return {name for name in names if name == "__pycache__" or Path(folder, name) in left_out}
@@ -67,7 +67,7 @@ def hide_what_images_lack(folder: Path) -> None:
 
 
 def locked(lock: Path) -> Sequence[tuple[str, str]]:
-    """Return the name of each requirement, and what is locked: version and hashes, without markers."""
+    """Return the name of each requirement, and its locked version and hashes, without markers."""
     text = re.sub(r"^\s*#.*\n", "", lock.read_text(), flags=re.MULTILINE)
     found = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)[^\\]*((?:\\\n.*)*)", text, re.MULTILINE)
     return [

@@ -1,4 +1,4 @@
-"""The manifests of `deploy/`, read as those read them who deploy them."""
+"""The manifests of `deploy/`, parsed as for a deployment."""
 
 import os
 import re
@@ -22,7 +22,7 @@ OVERLAYS = ("small", "production", "temporal-cloud", "worker-controller")
 Resource = Mapping[str, Any]
 
 TOLD_TO_CLIENTS = frozenset({"EVERLOOP_PUBLIC_URL", "EVERLOOP_GRPC_URL"})
-"""Settings with addresses that our processes do not ask, but announce."""
+"""Settings with addresses that our processes announce and do not call."""
 
 _PORTS = {"http": 80, "https": 443}
 _COMPOSE_VARIABLE = re.compile(r"\$\{\w+(?::-([^}]*)|[^}]*)\}")
@@ -42,10 +42,10 @@ def check_schema(schema: str, file: Path) -> None:
 
 
 def check_dockerfile(file: Path) -> None:
-    """Check a Dockerfile with hadolint, of which there is a package for Linux only.
+    """Check a Dockerfile with hadolint, which is packaged for Linux only.
 
     Raises:
-        AssertionError: Hadolint has something to say, if only for information.
+        AssertionError: Hadolint reports anything, even at the level of information.
     """
     hadolint = _program("hadolint")
     if not hadolint.exists():
@@ -59,7 +59,7 @@ def _program(name: str) -> Path:
 
 
 class Address(NamedTuple):
-    """Where a process asks another one."""
+    """An address that a process calls."""
 
     host: str
     port: int
@@ -72,7 +72,7 @@ def rendered(overlay: str) -> Sequence[Resource]:
 
 
 def render(directory: Path) -> Sequence[Resource]:
-    """Return what kustomize makes of a directory; no cluster is asked."""
+    """Return kustomize's output for a directory; no cluster is used."""
     if kustomize := shutil.which("kustomize"):
         command = [kustomize, "build", str(directory)]
     elif kubectl := shutil.which("kubectl"):
@@ -97,13 +97,13 @@ def pod_templates(resources: Sequence[Resource]) -> Mapping[str, Resource]:
 
 
 def only_container(template: Resource) -> Resource:
-    """Return the container of a pod that has one."""
+    """Return the only container of a pod."""
     (container,) = template["spec"]["containers"]
     return container
 
 
 def environment_of(template: Resource, resources: Sequence[Resource]) -> Mapping[str, str]:
-    """Return what the container is told by ConfigMaps and literally; not what secrets and fields tell it."""
+    """Return the container's variables from ConfigMaps and literals, not those from secrets and fields."""
     container = only_container(template)
     maps = {each["metadata"]["name"]: each["data"] for each in of_kind(resources, "ConfigMap")}
     told: dict[str, str] = {}
@@ -114,13 +114,13 @@ def environment_of(template: Resource, resources: Sequence[Resource]) -> Mapping
 
 
 def selects(selector: Resource, template: Resource) -> bool:
-    """Whether `matchLabels` of a selector fit a pod."""
+    """Return True if `matchLabels` of a selector match a pod."""
     wanted = cast("Mapping[str, str]", selector.get("matchLabels", selector))
     return wanted.items() <= template["metadata"]["labels"].items()
 
 
 def addresses(text: str) -> set[Address]:
-    """Return what a setting or a file tells to ask: `host:port` and URLs, not places to listen at.
+    """Return the addresses to call in a setting or a file: `host:port` and URLs, without listen addresses.
 
     Variables of compose.yaml have their defaults, and comments do not count.
     """
@@ -140,18 +140,18 @@ def _address(word: str) -> Address | None:
 
 @cache
 def compose() -> Resource:
-    """Return compose.yaml with its merges done, and its variables as they stand there."""
+    """Return compose.yaml with resolved merges and unresolved variables."""
     return yaml.safe_load((COMPOSE / "compose.yaml").read_text(encoding="utf-8"))
 
 
 @cache
 def compose_grpc() -> Resource:
-    """Return what compose.grpc.yaml adds to that."""
+    """Return compose.yaml merged with compose.grpc.yaml."""
     return yaml.safe_load((COMPOSE / "compose.grpc.yaml").read_text(encoding="utf-8"))
 
 
 def env_file(path: Path, *, examples: bool = False) -> Mapping[str, str]:
-    """Return the variables of a file of NAME=value lines; with `examples` those behind a number sign too."""
+    """Return the variables of a file of NAME=value lines; with `examples`, also those in comments."""
     return dict(_pairs(path.read_text(encoding="utf-8"), examples=examples))
 
 

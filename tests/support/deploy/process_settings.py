@@ -1,4 +1,4 @@
-"""All settings that workers and gateways read, found in the code."""
+"""All settings of workers and gateways, found in the code."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -16,11 +16,11 @@ PACKAGES = tuple(
 )
 
 NOT_DEPLOYED = frozenset({"everloop.examples.conformance"})
-"""Modules with settings of agents that no deployment serves."""
+"""Modules with settings of agents that are not deployed."""
 
 
 def process_settings() -> Mapping[str, FieldInfo]:
-    """Return the variable of each setting, and the field it fills."""
+    """Return the variable of each setting, and its field."""
     return {
         variable: field
         for settings in settings_classes()
@@ -30,7 +30,7 @@ def process_settings() -> Mapping[str, FieldInfo]:
 
 
 def settings_classes() -> Iterator[type[Settings]]:
-    """Yield what defines them."""
+    """Yield the classes that define settings."""
     for module in _modules():
         for each in vars(importlib.import_module(module)).values():
             if isinstance(each, type) and issubclass(each, Settings) and each.__module__ == module:
@@ -38,7 +38,7 @@ def settings_classes() -> Iterator[type[Settings]]:
 
 
 def _modules() -> Iterator[str]:
-    """Find the modules that may define settings; all others need not be imported."""
+    """Return the modules that may define settings; others need no import."""
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
             module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
@@ -47,7 +47,7 @@ def _modules() -> Iterator[str]:
 
 
 def variables_of(settings: type[Settings], name: str, field: FieldInfo) -> list[str]:
-    """Return the variables that fill a field."""
+    """Return the variables of a field."""
     alias = field.validation_alias
     if isinstance(alias, AliasChoices):
         return [str(choice).upper() for choice in alias.choices]

@@ -1,4 +1,4 @@
-"""Reads our metrics, rules and dashboards as Prometheus does, and runs its own tool to check them."""
+"""Reads our metrics, rules and dashboards like Prometheus, and checks them with its own tool."""
 
 import json
 import os
@@ -22,14 +22,14 @@ ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 ALERTS_TEST = ALERTS.with_name("alerts_test.yaml")
 DASHBOARD = ROOT / "deploy" / "grafana" / "everloop.json"
 GUIDES = tuple(ROOT / "docs/operation" / page for page in ("runbook.md", "scale-out.md", "sizing.md"))
-"""Pages that tell operators what to look at."""
+"""Pages with metrics for operators."""
 
 OF_PROMETHEUS = frozenset({"up", "ALERTS"})
-"""Series that Prometheus makes itself."""
+"""Series that Prometheus creates itself."""
 
 APPEAR_LATER = frozenset({"temporal_sticky_cache_miss_total"})
-"""Series that a process has only once it had to give up a task of its memory, and was given it again: on a
-busy machine it may have had to."""
+"""Series that appear only after a process evicted a cached workflow and got it again, as a busy machine may.
+"""
 
 _NO_METRICS = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|\b(?:by|without|on|ignoring)\s*\([^)]*\)")
 _NAME = re.compile(r"\b([a-zA-Z_:][\w:]*)\b(?!\s*\()")
@@ -67,7 +67,7 @@ async def scrape(port: int) -> Scrape:
 
 
 def metrics_of(expression: str) -> set[str]:
-    """Return the names of the series that a PromQL expression reads."""
+    """Return the names of the series in a PromQL expression."""
     rest = _NO_METRICS.sub(" ", expression)
     return set(_NAME.findall(rest)) - _WORDS - OF_PROMETHEUS
 
@@ -86,13 +86,13 @@ def panel_expressions() -> Iterator[tuple[str, str]]:
 
 
 def guide_expressions() -> list[str]:
-    """Return the PromQL of the guides: their code spans that name a metric, perhaps over two lines."""
+    """Return the PromQL of the guides: code spans with a metric, also over two lines."""
     spans = [span for page in GUIDES for span in _CODE_SPAN.findall(page.read_text(encoding="utf-8"))]
     return [span for span in spans if _OF_PROCESSES.search(span)]
 
 
 def named_metrics() -> set[str]:
-    """Return every series that the dashboard, an alert or a guide reads."""
+    """Return each series of the dashboard, the alerts and the guides."""
     expressions = [expression for _, expression in panel_expressions()]
     expressions += [rule["expr"] for rule in alert_rules()]
     expressions += guide_expressions()
@@ -103,7 +103,7 @@ def named_metrics() -> set[str]:
 def promtool() -> str:
     """Return the path of promtool: installed, or from Debian's package, unpacked once for all test runs.
 
-    The test is skipped where neither can be had.
+    The test is skipped if neither is available.
     """
     if found := shutil.which("promtool"):
         return found
@@ -125,7 +125,7 @@ def _unpack(target: Path) -> None:
         try:
             made.rename(target)
         except OSError:
-            if not target.exists():  # else another process was first
+            if not target.exists():  # otherwise another process was first
                 raise
 
 

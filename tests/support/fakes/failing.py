@@ -1,4 +1,4 @@
-"""Stores that fail, some times or always, where a test wants it."""
+"""Stores that fail some times or always in methods of a test's choice."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -11,7 +11,7 @@ Store = TypeVar("Store")
 ALWAYS = 1_000_000
 
 UNREACHED: set[str] = set()
-"""Methods that were to fail in the test that runs, and that nobody has called: it would prove nothing."""
+"""Methods with a planned failure that the running test has not called, so that it would prove nothing."""
 
 
 def failing(
@@ -21,10 +21,9 @@ def failing(
     times: int = ALWAYS,
     reached: asyncio.Event | None = None,
 ) -> Store:
-    """Return the store, whose methods of these names fail so often; by default as if Redis were away.
+    """Return the store with this number of failures in these methods; by default as if Redis were away.
 
-    One that returns a step fails the trip of which that is a step; nothing of that trip is done. `reached` is
-    set when one is called.
+    A method that returns a step fails the trip of that step, which has no effect. `reached` is set in a call.
     """
     left, raised = times, error or RedisConnectionError("Error 111 connecting to redis.internal:6379")
     UNREACHED.update(methods)
@@ -54,7 +53,7 @@ def failing(
 
 
 class _FailingStep:
-    """A step that no trip can take."""
+    """A step that fails each trip."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error

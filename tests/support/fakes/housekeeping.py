@@ -1,4 +1,4 @@
-"""Fakes of the ports that clean up and delete, and what lets a schedule run."""
+"""Fakes of the ports for housekeeping and deletion, and a helper that triggers schedules."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ Steps = Mapping[Kind, Sequence[CleanResult | Exception]]
 
 
 class ScriptedHousekeeping(HousekeepingPort):
-    """Plays the steps of each kind in order; there is nothing more to do after the last one."""
+    """Plays the steps of each kind in order; after the last one there is nothing left to do."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = {kind: list(script) for kind, script in steps.items()}
@@ -30,7 +30,7 @@ class ScriptedHousekeeping(HousekeepingPort):
 
 
 class ScriptedDeletion(DeletionPort):
-    """Plays the steps of a deletion in order; after the last one nothing is found any more."""
+    """Plays the steps of a deletion in order; after the last one nothing is found."""
 
     def __init__(self, steps: Sequence[RemoveResult | Exception]) -> None:
         self._steps = list(steps)
@@ -46,7 +46,7 @@ class ScriptedDeletion(DeletionPort):
 
 
 async def run_by_schedule(client: Client, schedule: ScheduleHandle, number: int) -> str:
-    """Trigger a schedule, and wait until its so many-th run has ended; return the id of that."""
+    """Trigger a schedule, wait until this run of it has ended, and return that run's id."""
     await schedule.trigger()
     while len(started := (await schedule.describe()).info.recent_actions) < number:  # noqa: ASYNC110 -- Temporal is asked
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A model of somebody's own, whose provider is played."""
+"""A custom model whose provider is scripted."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from everloop.models.interface import (
 
 
 class PlayedModel(Model):
-    """Plays replies itself, in the order of the requests."""
+    """Plays its replies in the order of the requests."""
 
     def __init__(self, harness: "PlayedHarness", *replies: Played) -> None:
         self._harness = harness
@@ -65,7 +65,7 @@ def _pieces(played: Played) -> Iterable[Delta]:
 
 
 class PlayedHarness(ProviderHarness):
-    """Puts a `PlayedModel` on; `bent` makes another model of it."""
+    """Runs a `PlayedModel` in the suite; `bent` makes a faulty model of it."""
 
     def __init__(self, bent: Callable[[Model], Model] = lambda model: model) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Fakes of the ports: what a workflow test scripts and what it looks at afterwards."""
+"""Fakes of the ports, with scripts for workflow tests and records of calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -64,12 +64,12 @@ Script = AssistantMessage | Exception | Callable[[CallModelInput], Awaitable[Ass
 
 
 def answer(text: str) -> AssistantMessage:
-    """A reply that ends the task."""
+    """Return a reply that ends the task."""
     return AssistantMessage(text=text, finish_reason="stop")
 
 
 def asks(*calls: tuple[str, str], text: str = "") -> AssistantMessage:
-    """A reply that asks for tools, given as (call id, name)."""
+    """Return a reply with tool calls, given as (call id, name)."""
     return AssistantMessage(
         text=text,
         tool_calls=tuple(ToolCall(id=id_, name=name, arguments="{}") for id_, name in calls),
@@ -78,23 +78,23 @@ def asks(*calls: tuple[str, str], text: str = "") -> AssistantMessage:
 
 
 def fails(failure: str, why: str = "the provider said no") -> ApplicationError:
-    """A failure of this name that no retry would help."""
+    """Return a failure of this name that is not retryable."""
     return ApplicationError(why, type=failure, non_retryable=True)
 
 
 def asks_writer(*ids: str) -> AssistantMessage:
-    """A reply that asks the sub-agent `writer`, by calls of these ids."""
+    """Return a reply that calls the sub-agent `writer`, with these call ids."""
     calls = (ToolCall(id=id_, name="writer", arguments='{"request": "Write."}') for id_ in ids)
     return AssistantMessage(tool_calls=tuple(calls))
 
 
 def task_of(task_id: str, call: ToolCall) -> str:
-    """Return the id of the task of the sub-agent that a call asks."""
+    """Return the task id of the sub-agent that a call starts."""
     return child_task_id(task_id, call_key(call))
 
 
 TASK_WORK = (WORKFLOWS_QUEUE, MODEL_QUEUE, TOOLS_QUEUE)
-"""What has to be served for tasks; notifications and narrators are extra."""
+"""The queues that tasks need; notifications and narrators have others."""
 
 
 class ScriptedModel(ModelPort):
@@ -111,7 +111,7 @@ class ScriptedModel(ModelPort):
         self._called = asyncio.Condition()
 
     async def until_asked(self, times: int) -> None:
-        """Wait until the model was asked so many times."""
+        """Wait for this number of calls of the model."""
         async with self._called:
             await self._called.wait_for(lambda: len(self.calls) >= times)
 
@@ -134,9 +134,9 @@ class ScriptedModel(ModelPort):
 
 
 class CountingTools(ToolPort):
-    """Answers each call with its own name; remembers the calls and how many ran at once.
+    """Returns each call's name as its result; records the calls and the most concurrent ones.
 
-    `reply` may answer in its place: with a question, or with another result.
+    `reply` may replace the result, also by a question.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class CountingTools(ToolPort):
         return self.reply(call) or done
 
     async def until_called(self, call_id: str, times: int = 1) -> None:
-        """Wait until a call has been run so many times."""
+        """Wait until a call has this number of runs."""
         async with self._called:
             await self._called.wait_for(lambda: sum(c.call.id == call_id for c in self.calls) >= times)
 
@@ -181,7 +181,7 @@ class CountingTools(ToolPort):
 
 
 class RecordingTranscripts(TranscriptPort):
-    """Remembers what was sent again."""
+    """Records the transcripts that are sent again."""
 
     def __init__(self) -> None:
         self.stored: list[StoreTranscriptInput] = []
@@ -192,7 +192,7 @@ class RecordingTranscripts(TranscriptPort):
 
 
 class RecordingPublisher(PublishPort):
-    """Remembers what the workflow published itself; `gate` holds it up, `on_remember` may refuse."""
+    """Records the workflow's own publishes; `gate` blocks them, `on_remember` may raise."""
 
     def __init__(self) -> None:
         self.remembered: list[SaveContextInput] = []
@@ -222,17 +222,17 @@ class RecordingPublisher(PublishPort):
         return saved
 
     async def until_asked(self, times: int = 1) -> None:
-        """Wait until the task has asked its client so many times."""
+        """Wait until the task has asked its client this number of times."""
         await self.until(lambda: sum(s.state.is_interrupted for s in self.statuses) >= times)
 
     async def until_open(self, questions: int, *, now: bool = False) -> None:
-        """Wait until a status has told of so many questions at once, or the last one does."""
+        """Wait until any status, or with `now` the last one, has this number of questions."""
         await self.until(
             lambda: any(len(s.questions) == questions for s in self.statuses[-1 if now else 0 :])
         )
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds of what was published."""
+        """Wait until a condition holds for the published events."""
         async with self._changed:
             await self._changed.wait_for(holds)
 
@@ -242,7 +242,7 @@ class RecordingPublisher(PublishPort):
 
 
 class FixedAgents(AgentPort):
-    """Knows any agent, by `spec`; its plugins list `listing`, and `screen` looks at what clients say."""
+    """Returns `spec` for any agent; plugins list `listing`, and `screen` judges messages of clients."""
 
     def __init__(self) -> None:
         self.loaded: list[LoadAgentInput] = []
@@ -281,7 +281,7 @@ class FixedAgents(AgentPort):
 
 
 class RecordingContext(ContextPort):
-    """Recalls what it was given, and notes what it is to remember."""
+    """Recalls the given messages, and records the messages to remember."""
 
     def __init__(self, *recalled: UserMessage | AssistantMessage) -> None:
         self._recalled = recalled
@@ -304,7 +304,7 @@ class RecordingContext(ContextPort):
 
 
 class NoAttachments(SchedulePort):
-    """Keeps nothing for tasks of schedules, and lets all begin."""
+    """Stores nothing for tasks of schedules, and lets all start."""
 
     @activity.defn
     async def admit(self, call: AdmitInput) -> None:

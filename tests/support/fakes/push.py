@@ -26,7 +26,7 @@ class ScriptedPush(PushPort):
         self._called = asyncio.Condition()
 
     async def until_asked(self, times: int) -> None:
-        """Wait until it was asked so many times."""
+        """Wait for this number of deliveries."""
         async with self._called:
             await self._called.wait_for(lambda: len(self.calls) >= times)
 

@@ -1,4 +1,4 @@
-"""Agents whose plugins and tools are really asked, in workflow tests whose models are scripted."""
+"""Agents with real plugins and tools, for workflow tests with scripted models."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from tests.support.stores import database, new_artifacts
 
 
 class RealTools(FakePorts):
-    """Agents whose plugins and tools are asked as in a worker. What models say is scripted."""
+    """Agents whose plugins and tools run as in a worker. Replies of models are scripted."""
 
     def __init__(self, model: ScriptedModel, *agents: Agent) -> None:
         super().__init__(model)

@@ -37,7 +37,7 @@ ANSWERING = Played(thought="That is enough.", text="Both are cities — 🜁.")
 
 @dataclass
 class Rig:
-    """A model, and what its provider was sent."""
+    """A model, and the requests to its provider."""
 
     model: Responses
     server: ScriptedOpenAI

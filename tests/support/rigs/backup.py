@@ -1,4 +1,4 @@
-"""Copies of an Everloop's servers, taken while they run, as docs/operation/backup.md says; and their use."""
+"""Backups of running servers, as docs/operation/backup.md describes them, and their restoration."""
 
 import asyncio
 import re
@@ -38,11 +38,11 @@ class Backup:
     directory: Path
 
     async def copy_temporal(self) -> None:
-        """Copy the database of the dev server, as one moment of it."""
+        """Copy the database of the dev server at one moment."""
         await asyncio.to_thread(_copy_database, self._database, self.directory / "temporal.db")
 
     async def copy_redis(self) -> None:
-        """Let Valkey write what it holds now into one file, and copy that."""
+        """Write Valkey's present data into one file, and copy it."""
         async with Redis.from_url(self.everloop.redis_url) as redis:
             await redis.bgsave()
             await _until(redis, lambda now: not now["rdb_bgsave_in_progress"])
@@ -53,7 +53,7 @@ class Backup:
         await asyncio.to_thread(shutil.copytree, self._blobs, self.directory / "blobs")
 
     def lose_everything(self) -> None:
-        """Kill all processes, and delete what they kept."""
+        """Kill all processes, and delete their data."""
         everloop = self.everloop
         for process in (*everloop.started, everloop.valkey, everloop.temporal):
             process.kill()
@@ -69,11 +69,14 @@ class Backup:
         await wait_until_answers(self.everloop.temporal, lambda: temporal_answers(address), "temporal")
 
     def restore_blobs(self) -> None:
-        """Put the blobs back."""
+        """Restore the blobs."""
         shutil.copytree(self.directory / "blobs", self._blobs)
 
     async def restore_redis(self) -> None:
-        """Start Valkey with the copy, make an append-only file of it, delete what Temporal knows better."""
+        """Start Valkey with the copy and delete the keys that Temporal restores.
+
+        The copy is converted to an append-only file.
+        """
         shutil.rmtree(self._valkey, ignore_errors=True)
         self._valkey.mkdir()
         shutil.copy2(self.directory / "dump.rdb", self._valkey / "dump.rdb")

@@ -1,4 +1,4 @@
-"""What tests of conversations share: a conversation, what tasks recall of it, a model that sums it up."""
+"""A rig for conversations: the stores, recalling tasks, and a model for summaries."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -47,7 +47,7 @@ def spoken(message: ConversationMessage) -> str:
 
 
 class ConversationRig:
-    """A conversation and transcripts in stores, tasks that recall it, and a model that sums it up."""
+    """A conversation and transcripts in stores, tasks that recall it, and a model that summarizes it."""
 
     def __init__(self, models: Models, redis: Redis) -> None:
         self.conversations = Conversations(redis)
@@ -60,7 +60,7 @@ class ConversationRig:
         return TaskRef(task_id=task_id, run_id="run", context_id=self.context_id, owner=owner, agent_id="a")
 
     async def talk(self, first: int, count: int, memory: Memory = SUMMARY) -> list[bool]:
-        """Let tasks end; return after which of them the conversation was long."""
+        """End this number of tasks; return after which of them the conversation was long."""
         return [
             await self.save(
                 f"t{n}", said(f"question {n}."), AssistantMessage(text=f"answer {n}."), memory=memory
@@ -69,7 +69,7 @@ class ConversationRig:
         ]
 
     async def save(self, task_id: str, *messages: ConversationMessage, memory: Memory = SUMMARY) -> bool:
-        """Save what a task said; return whether the conversation is long then."""
+        """Save a task's messages; return True if the conversation is long then."""
         await self.transcripts.put(task_id, "run", 0, messages)
         call = SaveContextInput(task=self.task(task_id), length=len(messages), memory=memory)
         return bool((result := await self.port.save_context(call)) and result.is_long)
@@ -77,7 +77,7 @@ class ConversationRig:
     async def save_cached(
         self, transcript: Sequence[TranscriptMessage], *, first: int = 0, memory: Memory = SUMMARY
     ) -> SaveContextResult | None:
-        """Save what stands in the cached transcript of the task `now`."""
+        """Save the cached transcript of the task `now`."""
         await self.transcripts.put("now", "run", 0, transcript)
         call = SaveContextInput(task=self.task("now"), first=first, length=len(transcript), memory=memory)
         return await self.port.save_context(call)
@@ -100,7 +100,7 @@ class ConversationRig:
         return [(summary.level, summary.start, summary.end, summary.text) for summary in found]
 
     async def load(self, owner: str = "ann", **memory: object) -> tuple[ConversationMessage, ...]:
-        """Return what the task `now` recalls."""
+        """Return the messages that the task `now` recalls."""
         return await self._load(Memory(**memory), owner)  # pyright: ignore[reportArgumentType] -- settings of any kind
 
     async def recalled(self, memory: Memory = SUMMARY) -> list[str]:

@@ -1,4 +1,4 @@
-"""A whole Everloop in separate processes: Temporal, Valkey, workers, gateways, all of them killable."""
+"""A complete Everloop in separate processes: Temporal, Valkey, workers, gateways, all of them killable."""
 
 import json
 import sys
@@ -32,7 +32,7 @@ ACCEPTANCE_AGENT = "tests.support.agents.acceptance:agent"
 
 @dataclass(frozen=True)
 class Gateway:
-    """A gateway process and where it answers."""
+    """A gateway process and its address."""
 
     process: ServerProcess
     url: str
@@ -40,7 +40,7 @@ class Gateway:
 
 @dataclass
 class Deployment:
-    """The servers of one Everloop, and ways to add to them."""
+    """The servers of one Everloop, and methods that add processes."""
 
     directory: Path
     temporal: ServerProcess
@@ -51,14 +51,14 @@ class Deployment:
     started: list[ServerProcess] = field(default_factory=list[ServerProcess])
 
     async def add_worker(self, *arguments: str, **settings: str) -> ServerProcess:
-        """Start a worker, with settings of its own, and wait until it says that it is ready."""
+        """Start a worker with these settings, and wait until it is ready."""
         worker = self._process("worker", [sys.executable, "worker.py", *arguments], settings)
         worker.start()
         await wait_until_answers(worker, lambda: _says(worker, "worker ready"), "worker")
         return worker
 
     async def add_gateway(self, **settings: str) -> Gateway:
-        """Start a gateway, with settings of its own, and wait until it reaches its servers."""
+        """Start a gateway with these settings, and wait until it reaches its servers."""
         port = free_port()
         url = f"http://{LOOPBACK}:{port}"
         variables = {"EVERLOOP_PORT": str(port), "EVERLOOP_PUBLIC_URL": url, **settings}
@@ -85,7 +85,7 @@ class Deployment:
 
 @dataclass
 class Service:
-    """A deployment with one worker and one gateway, and the model that they ask; tests may share it."""
+    """A deployment with one worker and one gateway, and their model; tests may share it."""
 
     model: ScriptedOpenAI
     everloop: Deployment
@@ -93,7 +93,7 @@ class Service:
     worker: ServerProcess
 
     def script(self, script: Script) -> None:
-        """Let the model answer so from now on, and forget what it was asked."""
+        """Replace the model's script, and delete its recorded requests."""
         self.model.script = script
         self.model.requests.clear()
 
@@ -125,7 +125,7 @@ async def running_service(
 
 
 async def kept_by(everloop: Deployment) -> dict[str, object]:
-    """Return all that is in Redis and among the blobs, but for what tells who reads and who lives."""
+    """Return all data in Redis and the blobs, without records of readers and live processes."""
     async with connect_redis(everloop.redis_url, NO_CIPHER) as redis:
         dump = cast("Callable[..., Awaitable[bytes]]", redis.execute_command)
         names = cast("list[str]", await redis.keys("everloop:*"))
@@ -159,7 +159,7 @@ async def running_deployment(
     temporal_settings: Sequence[str] = (),
     **variables: str,
 ) -> AsyncGenerator[Deployment]:
-    """Start Temporal, with dynamic configuration, and Valkey; whatever is added is ended with them."""
+    """Start Temporal, with dynamic configuration, and Valkey; all added processes end with them."""
     for name in ("temporal", "valkey"):
         (directory / name).mkdir()
     async with (

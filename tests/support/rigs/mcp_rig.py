@@ -1,4 +1,4 @@
-"""What the tests of MCP share: servers, callers, and what became of a call."""
+"""A rig for MCP: servers, callers, and results of calls."""
 
 import asyncio
 import fcntl
@@ -43,12 +43,12 @@ _CACHE = Path(tempfile.gettempdir()) / f"everloop-npm-{getpass.getuser()}-{EVERY
 
 
 def asker(caller: Identity = ANYBODY) -> HookContext:
-    """Return where a task of this caller stands when it asks a plugin."""
+    """Return the task of this caller, as plugins get it."""
     return HookContext(task_id="task", context_id="context", owner="owner", agent_id="agent", auth=caller)
 
 
 class KeptArtifacts:
-    """Keeps the files of a call. Tools of MCP servers do nothing else with artifacts."""
+    """Stores the files of a call, the only artifacts of tools of MCP servers."""
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[str, str, Content]] = {}
@@ -85,7 +85,7 @@ class Caller:
     progress: Callable[[str], Awaitable[None]] = _say_nothing
 
     async def call(self, tool: str, **arguments: JsonValue) -> str:
-        """Return what the model would read of a call."""
+        """Return the result of a call as the model reads it."""
         found = await self.plugin.get_tool(tool, asker(self.identity))
         assert found, f"there is no tool {tool!r}"
         call_id = uuid4().hex
@@ -116,7 +116,7 @@ async def opened(plugin: Plugin) -> AsyncGenerator[Plugin]:
 
 @asynccontextmanager
 async def http_server(directory: Path, script: str = "full.py") -> AsyncGenerator[tuple[ServerProcess, str]]:
-    """Yield a test server that listens, and its URL."""
+    """Yield a listening test server, and its URL."""
     port = free_port()
     command = [sys.executable, str(SERVERS / script), "http", str(port)]
     server = ServerProcess(command, directory / f"mcp-{port}.log")
@@ -126,7 +126,7 @@ async def http_server(directory: Path, script: str = "full.py") -> AsyncGenerato
 
 @asynccontextmanager
 async def served(answer: Callable[[Request], Awaitable[Response]]) -> AsyncGenerator[str]:
-    """Yield the URL of a server that answers each request like this."""
+    """Yield the URL of a server that gives each request this answer."""
     app = Starlette(routes=[Route("/mcp", answer, methods=["GET", "POST", "DELETE"])])
     port = free_port()
     server = Server(Config(app, host=LOOPBACK, port=port, log_level="error", lifespan="off"))
@@ -152,7 +152,7 @@ async def everything_server(directory: Path) -> AsyncGenerator[tuple[ServerProce
 
 @asynccontextmanager
 async def listening(server: ServerProcess, port: int) -> AsyncGenerator[None]:
-    """Run a server for the length of a block, which begins when it accepts connections."""
+    """Run a server for a block, which starts when it accepts connections."""
     server.start()
     try:
         await wait_until_answers(server, lambda: accepts(f"http://{LOOPBACK}:{port}"), "the MCP server")
@@ -169,7 +169,7 @@ async def restart(server: ServerProcess, url: str) -> None:
 
 
 async def accepts(url: str) -> bool:
-    """Whether somebody listens at the host and port of a URL."""
+    """Return True if a server listens at the host and port of a URL."""
     parts = urlsplit(url)
     try:
         _, writer = await asyncio.open_connection(parts.hostname, parts.port)
@@ -181,7 +181,7 @@ async def accepts(url: str) -> bool:
 
 @dataclass
 class WatchedRelay(Relay):
-    """Remembers which connection carried `word`, to break that one off."""
+    """A relay that records which connection carried `word`, and can break it."""
 
     word: bytes = b""
     _carrier: Connection | None = None
@@ -200,7 +200,7 @@ class WatchedRelay(Relay):
 def everything_script() -> Path:
     """Return the script of the reference server; npm fetches it once for each user of a machine.
 
-    The test is skipped where there is no npm, or nothing to fetch it from.
+    The test is skipped if npm or the package is unavailable.
     """
     script = _CACHE / "node_modules" / EVERYTHING / "dist" / "index.js"
     done = _CACHE / "done"

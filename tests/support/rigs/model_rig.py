@@ -1,4 +1,4 @@
-"""Everything a model call needs besides its provider: an agent, stores, a transcript, an activity context."""
+"""All parts of a model call besides its provider: an agent, stores, a transcript, an activity context."""
 
 import asyncio
 import dataclasses
@@ -57,12 +57,12 @@ Event = TypeVar("Event")
 _LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 AGENT = Agent(id="agent", name="Agent", description="", plugins=[prompt("Be brief."), tools(search)])
 PRICE = Price(input=1000, output=100_000)
-"""Of the model `priced-model`: a tenth of a cent and ten cents a token. No other model has a price."""
+"""The price of `priced-model`: a tenth of a cent and ten cents a token. No other model has a price."""
 QUESTION = UserMessage(message_id="question", parts=(TextPart(text="Hi"),))
 
 
 class ModelRig:
-    """A task whose next step is a model call, and its provider; the fold of what it publishes is at hand."""
+    """A task whose next step is a model call, and its provider, with the fold of the published events."""
 
     def __init__(  # noqa: PLR0913 -- what a test may put in place
         self,
@@ -89,35 +89,35 @@ class ModelRig:
         self.position = START
 
     def port_to(self, model: str | None, **settings: Any) -> ModelCalls:  # noqa: ANN401 -- of `Models`
-        """Return a port on the stores of this rig that asks another model, or in another way."""
+        """Return a port on the stores of this rig with another model, or other settings."""
         catalogue = dataclasses.replace(self.models.catalogue, default_model=model)
         models = dataclasses.replace(self.models, catalogue=catalogue, **settings)
         agents = AgentRegistry([self.agent])
         return ModelCalls(models, agents, self.views, self.transcripts, self.artifacts, self.leases)
 
     def know(self, *providers: Provider) -> None:
-        """Let there be further providers."""
+        """Add providers."""
         known = {**self.models.catalogue.providers, **{each.name: each for each in providers}}
         catalogue = dataclasses.replace(self.models.catalogue, providers=known)
         self.models = dataclasses.replace(self.models, catalogue=catalogue)
         self.port = self.port_to(catalogue.default_model)
 
     def changed(self, **fields: object) -> CallModelInput:
-        """Return the call with other fields."""
+        """Return the call with these fields changed."""
         return self.call.model_copy(update=fields)
 
     def follow_up(self, reply: AssistantMessage) -> CallModelInput:
-        """Return the call after a reply without tool calls, when another message had come meanwhile."""
+        """Return the call after a reply without tool calls, when another message had come in the meantime."""
         assert not reply.tool_calls
         message = UserMessage(message_id="follow-up", parts=(TextPart(text="And?"),))
         return self.changed(iteration=2, length=self.call.length + 2, new=(message,))
 
     async def store(self, *messages: TranscriptMessage, start: int = 0) -> None:
-        """Put messages into the cached transcript."""
+        """Store messages in the cached transcript."""
         await self.transcripts.put(*self.place, start, messages)
 
     async def store_reply(self, reply: TranscriptReply, position: int = 1) -> None:
-        """Let another attempt have stored its reply."""
+        """Store a reply as another attempt does."""
         await self.transcripts.put_reply(*self.place, position, reply)
 
     async def run(
@@ -128,18 +128,18 @@ class ModelRig:
         failures: int = 0,
         environment: ActivityEnvironment | None = None,
     ) -> AssistantMessage:
-        """Run one attempt of the call, after that many failures of the provider."""
+        """Run one attempt of the call, after this number of failures of the provider."""
         environment = _attempt(environment, attempt, failures)
         return await environment.run(self.port.call_model, call or self.call)
 
     async def fail(self, call: CallModelInput | None = None, **attempt: Any) -> ApplicationError:  # noqa: ANN401 -- as `run`
-        """Run one attempt, which fails."""
+        """Run one attempt, which fails, and return the failure."""
         with pytest.raises(ApplicationError) as caught:
             await self.run(call, **attempt)
         return caught.value
 
     async def begin(self, environment: ActivityEnvironment | None = None) -> "asyncio.Task[AssistantMessage]":
-        """Begin an attempt; return when subscribers have the next piece of an artifact."""
+        """Start an attempt; return when subscribers have the next piece of an artifact."""
         running = asyncio.create_task(self.run(environment=environment))
         await self.until(is_chunk)
         return running
@@ -152,20 +152,20 @@ class ModelRig:
         failures: int = 0,
         environment: ActivityEnvironment | None = None,
     ) -> SummaryMessage:
-        """Run one attempt to make room, after that many failures of the provider."""
+        """Run one attempt of a compaction, after this number of failures of the provider."""
         environment = _attempt(environment, attempt, failures)
         return await environment.run(self.port.compact_context, call)
 
     async def events(self) -> list[TaskEvent]:
-        """Return everything that reached the stream."""
+        """Return all events of the stream."""
         return [e.event for e in await self.views.read({self.task.task_id: START}, wait=0, limit=10_000)]
 
     async def events_of(self, kind: type[Event]) -> list[Event]:
-        """Return the events of a kind that reached the stream."""
+        """Return the events of this kind in the stream."""
         return [event for event in await self.events() if isinstance(event, kind)]
 
     async def until(self, wanted: Callable[[TaskEvent], bool]) -> TaskEvent:
-        """Wait for an event, after the one that was waited for last."""
+        """Wait for an event after the last one waited for."""
         while True:
             for streamed in await self.views.read({self.task.task_id: self.position}, wait=1):
                 self.position = streamed.position
@@ -179,7 +179,7 @@ class ModelRig:
         return snapshot.view
 
     async def note(self) -> str:
-        """Return what the status says, empty if it says nothing."""
+        """Return the note of the status, or empty."""
         message = (await self.view()).status.message
         return text_of(message.parts) if message else ""
 
@@ -193,13 +193,13 @@ class ModelRig:
         return text_of(artifact.parts) if artifact else None
 
     async def answer(self) -> tuple[str, bool] | None:
-        """Return the text of the answer as a client sees it, and whether it is complete."""
+        """Return the text of the answer as a client sees it, and its completeness."""
         response = await self.artifact(RESPONSE_ARTIFACT)
         return (text_of(response.parts), response.complete) if response else None
 
 
 def provider_at(server: ScriptedOpenAI, **terms: Any) -> Provider:  # noqa: ANN401 -- of a `Provider`
-    """Return a provider that wants to be asked on these terms; it is the one of models that name none."""
+    """Return a provider with these terms; it is the one of models that name none."""
     known: dict[str, Any] = {"name": "openai", "key": "sk-secret", "key_variable": "TEST_KEY", **terms}
     known["models"] = {"priced-model": ModelEntry(price=PRICE), **known.get("models", {})}
     return Provider(base_url=server.base_url, **known)
@@ -222,7 +222,7 @@ async def model_rig(
     agent: Agent = AGENT,
     **terms: Any,  # noqa: ANN401 -- of a `Provider`
 ) -> AsyncGenerator[ModelRig]:
-    """Yield a rig on the database of the test, unless other stores are given; its task is known and works."""
+    """Yield a rig on the database of the test, unless other stores are given; its task exists and works."""
     async with (
         ScriptedOpenAI(script) as provider,
         opened_models(provider_at(provider, **terms)) as models,
@@ -240,12 +240,12 @@ async def model_rig(
 
 
 def is_chunk(event: TaskEvent) -> bool:
-    """Whether an event carries a piece of an artifact."""
+    """Return True if an event carries a piece of an artifact."""
     return isinstance(event, ArtifactChunk)
 
 
 def _attempt(environment: ActivityEnvironment | None, attempt: int, failures: int) -> ActivityEnvironment:
-    """Return the environment of an attempt, a new one unless it is given."""
+    """Return the environment of an attempt, a new one by default."""
     environment = environment or ActivityEnvironment()
     environment.info = dataclasses.replace(
         environment.info, attempt=attempt, heartbeat_details=[{"failed": failures}] if failures else []
@@ -254,7 +254,7 @@ def _attempt(environment: ActivityEnvironment | None, attempt: int, failures: in
 
 
 def working(version: int = 1) -> StatusChanged:
-    """A status of the workflow."""
+    """Return a status of the workflow."""
     return StatusChanged(version=version, state=TaskState.WORKING, at=_LONG_AGO)
 
 
@@ -272,7 +272,7 @@ def new_view(task: TaskRef) -> TaskView:
 
 @dataclass(kw_only=True, eq=False)
 class Before(Plugin):
-    """Makes a request of a request; remembers what it was asked."""
+    """A plugin that changes requests by a function, and records them."""
 
     make: Callable[[ModelRequest], ModelRequest | Veto | None]
     asked: list[tuple[HookContext, ModelRequest]] = field(
@@ -288,7 +288,7 @@ class Before(Plugin):
 
 @dataclass(kw_only=True, eq=False)
 class After(Plugin):
-    """Makes a reply of a reply; remembers what it was asked."""
+    """A plugin that changes replies by a function, and records them."""
 
     make: Callable[[AssistantMessage], AssistantMessage | Veto | None]
     asked: list[AssistantMessage] = field(default_factory=list[AssistantMessage])
@@ -301,7 +301,7 @@ class After(Plugin):
 
 
 class Listener(Plugin):
-    """Hears of errors."""
+    """A plugin that records errors."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A task that a test plays, and the narrator that tells of it."""
+"""A task that a test plays, and its narrator."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -27,7 +27,7 @@ QUICK = NarrationTerms(least_interval=0.01)
 
 
 class Looked(TaskViews):
-    """Counts how often the narrator has looked, or fails it."""
+    """Views that count reads of the narrator, or fail them."""
 
     def __init__(self) -> None:
         super().__init__(database())
@@ -47,14 +47,14 @@ class Looked(TaskViews):
         return await super().read(positions, wait=wait, limit=limit)
 
     async def looks(self, count: int) -> None:
-        """Wait for so many further looks."""
+        """Wait for this number of further reads."""
         wanted = self._looks + count
         async with self._looked:
             await self._looked.wait_for(lambda: self._looks >= wanted)
 
 
 class NarratorRig:
-    """What the narrator tells comes into the stream, where the test waits for it."""
+    """A narrator whose narrations come into the stream, where the test waits for them."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class NarratorRig:
         self._calls = 0
 
     async def begin(self) -> None:
-        """Let there be a task that works."""
+        """Create a task that works."""
         await self.views.create(new_view(self.task).model_copy(update={"history": (said("m", "Sum it up"),)}))
         await self.publish(status(1))
 
@@ -81,12 +81,12 @@ class NarratorRig:
         await self.views.publish(self.task.task_id, self.task.run_id, events)
 
     async def change(self, state: TaskState) -> None:
-        """Give the task another state."""
+        """Change the task's state."""
         self._version += 1
         await self.publish(status(self._version, state))
 
     async def call_tool(self, name: str) -> None:
-        """Let something happen that is worth telling."""
+        """Publish events that are worth a narration."""
         self._calls += 1
         await self.publish(ToolCalled(iteration=1, call_id=f"c{self._calls}", name=name, arguments="{}"))
 
@@ -95,7 +95,7 @@ class NarratorRig:
         await self.environment.run(self.port.narrate, self.call)
 
     def start(self) -> "asyncio.Task[None]":
-        """Run one attempt beside the test."""
+        """Start one attempt beside the test."""
         return asyncio.create_task(self.narrate())
 
     @asynccontextmanager
@@ -107,7 +107,7 @@ class NarratorRig:
         await running
 
     def after(self, start: str, calls: int) -> None:
-        """Let the attempt follow one whose last heartbeat carried this."""
+        """Make the attempt follow one with these last heartbeat details."""
         carried = {"start": start, "calls": calls}
         self.environment.info = replace(self.environment.info, attempt=2, heartbeat_details=[carried])
 
@@ -120,7 +120,7 @@ class NarratorRig:
         return [streamed.event for streamed in read]
 
     async def until_delivered(self, count: int) -> list[str]:
-        """Wait for so many narrations."""
+        """Wait for this number of narrations."""
         position = START
         told: list[str] = []
         while len(told) < count:
@@ -139,7 +139,7 @@ async def narrator_rig(
     terms: NarrationTerms = QUICK,
     begins: bool = True,
 ) -> AsyncGenerator[NarratorRig]:
-    """Yield a rig whose task works, unless it is to begin later."""
+    """Yield a rig whose task works, unless it starts later."""
     async with (
         ScriptedOpenAI(script) as provider,
         opened_models(provider_at(provider)) as models,

@@ -1,4 +1,4 @@
-"""An operator in front of a whole Everloop: the `temporal` command, and a client that watches."""
+"""An operator of a complete Everloop: the `temporal` command, and a client that watches."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ _PAUSED = PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED
 
 
 async def until(look: Callable[[], Awaitable[Fact]], *, does: Callable[[Fact], bool] = bool) -> Fact:
-    """Look again and again at what other processes do until it does as expected; return what was seen."""
+    """Repeat a check of other processes until its result is as expected; return that result."""
     while not does(seen := await look()):  # noqa: ASYNC110 -- facts of other processes, no events
         await asyncio.sleep(_PAUSE)
     return seen
@@ -34,7 +34,7 @@ async def until(look: Callable[[], Awaitable[Fact]], *, does: Callable[[Fact], b
 
 @dataclass
 class Harness:
-    """What an operator works with. `scripts`: for each first message, what the model answers in turn."""
+    """An operator's tools. `scripts`: for each first message, the model's answers in order."""
 
     everloop: Deployment
     gateway: Gateway
@@ -43,28 +43,28 @@ class Harness:
     _client: Temporal | None = None
 
     def answer(self, received: ReceivedRequest) -> Answer:
-        """Play the script of the task that asks."""
+        """Play the script of the requesting task."""
         prompt = next(str(m["content"]) for m in received.conversation if m["role"] == "user")
         self.requests.setdefault(prompt, []).append(received)
         script = self.scripts[prompt]
         return script.pop(0) if script else Refusal(400, "script_is_over")
 
     async def start(self, client: Client, *script: Answer) -> tuple[str, list[ReceivedRequest]]:
-        """Start a task with a script of its own; return its id, and what the model gets asked for it."""
+        """Start a task with a script of its own; return its id, and the model's requests for it."""
         prompt = f"task {len(self.scripts)}"
         self.scripts[prompt] = list(script)
         task = await send(client, request(prompt, return_immediately=True))
         return task.id, self.requests.setdefault(prompt, [])
 
     async def temporal(self, *arguments: str) -> str:
-        """Run a command as an operator types it, and return what it prints."""
+        """Run a command as an operator does, and return its output."""
         process = await self._run(*arguments)
         out, err = await process.communicate()
         assert process.returncode == 0, f"temporal {' '.join(arguments)}: {err.decode()}"
         return out.decode()
 
     async def tries(self, *arguments: str) -> bool:
-        """Run a command and return whether it worked."""
+        """Run a command and return True if it succeeded."""
         process = await self._run(*arguments)
         await process.communicate()
         return process.returncode == 0
@@ -75,24 +75,24 @@ class Harness:
         return json.loads(printed) if printed.strip() else []
 
     async def found(self, query: str) -> set[str]:
-        """Return the ids of the tasks that a query of the list finds."""
+        """Return the ids of the tasks that a list query finds."""
         listed = await self.ask("workflow", "list", "--query", query)
         return {str(run["execution"]["workflowId"]) for run in listed}
 
     async def details(self, task_id: str) -> str:
-        """Return the current details, as the page of the task shows them."""
+        """Return the current details, as on the task's page."""
         metadata = await self.ask("workflow", "metadata", "--workflow-id", task_id)
         return str(metadata["queryResult"][0].get("currentDetails", ""))
 
     async def activity(self, task_id: str) -> tuple[str, str]:
-        """Return id and state of the activity that the task waits for, empty if there is none."""
+        """Return id and state of the activity that the task waits for, or empty."""
         for pending in await self._pending(task_id):
             state = PendingActivityState.Name(pending.state).removeprefix("PENDING_ACTIVITY_STATE_")
             return pending.activity_id, state
         return "", ""
 
     async def until_heard(self, task_id: str) -> None:
-        """Wait until the answers to two heartbeats have told the running activity that it is paused."""
+        """Wait for the answers to two heartbeats, which tell the running activity that it is paused."""
         for _ in range(2):
             before = _heartbeats(await self._pending(task_id))
             await until(
@@ -103,7 +103,10 @@ class Harness:
             )
 
     async def _pending(self, task_id: str) -> Sequence[PendingActivityInfo]:
-        """Ask as `temporal workflow describe` does, without its process: tests ask again and again."""
+        """Describe the workflow as `temporal workflow describe` does, without its process.
+
+        Tests do so repeatedly.
+        """
         if not self._client:
             self._client = await Temporal.connect(self.everloop.temporal_address)
         asked = DescribeWorkflowExecutionRequest(
@@ -133,7 +136,7 @@ def _heartbeats(pending: Sequence[PendingActivityInfo]) -> list[int]:
 
 
 async def in_state(client: Client, task_id: str, state: TaskState) -> Task:
-    """Wait until GetTask says that the task is in a state."""
+    """Wait until GetTask returns this state."""
     return await until(
         lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: task.status.state == state
     )

@@ -1,4 +1,4 @@
-"""Operators in front of a gateway that asks for keys: what they see, and what is kept of what they did."""
+"""Operators of a gateway with authentication: their view of tasks, and the records of their actions."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -38,7 +38,7 @@ KEYS = {
 
 @dataclass
 class Room:
-    """A gateway that asks for keys, its worker, and whoever calls."""
+    """A gateway with authentication, its worker, and their callers."""
 
     harness: Harness
     keys: Mapping[str, Mapping[str, str]]
@@ -49,7 +49,7 @@ class Room:
 
     @asynccontextmanager
     async def client(self, agent: str) -> AsyncGenerator[A2AClient]:
-        """Alice, at an agent."""
+        """Return Alice's client of an agent."""
         async with connected(f"{self.gateway.url}/agents/{agent}", headers=self.keys["alice"]) as client:
             yield client
 
@@ -58,7 +58,7 @@ class Room:
         return Client(self.gateway.url, api_key=self.keys[caller]["X-API-Key"])
 
     async def stuck(self, task_id: str) -> Obstacle:
-        """Wait until the list of what is stuck has a task, and return why."""
+        """Wait until the list of stuck tasks has this task, and return the reason."""
 
         async def look() -> Obstacle | None:
             async with self.of("root") as root:
@@ -70,7 +70,7 @@ class Room:
         return found
 
     async def seen_later(self, task_id: str) -> Stuck | None:
-        """Return what a gateway would say of a task in a minute."""
+        """Return a gateway's report about a task in a minute."""
         everloop = self.harness.everloop
         client = await TemporalClient.connect(everloop.temporal_address, data_converter=WIRE_DATA_CONVERTER)
         async with connect_redis(everloop.redis_url) as redis:
@@ -85,14 +85,14 @@ class Room:
             return (await overview.find(task_id)).stuck
 
     async def done_by_operators(self, task_id: str) -> list[Mapping[str, Any]]:
-        """Return what Alice reads in the events of her task of what operators did; each has a time."""
+        """Return the operators' actions that Alice reads in her task's events; each has a time."""
         async with self.of("alice") as alice:
             events = [event async for event in alice.events(task_id)]
         assert all(event.at for event in events)
         return [event.data for event in events if event.data.get("by")]
 
     def logged(self, task_id: str) -> list[tuple[object, object]]:
-        """Return action and operator of the lines that gateways have logged of it."""
+        """Return action and operator of the gateways' log lines about the task."""
         lines = self.harness.everloop.logs()
         acted = (line for line in lines if line.get("event") == "operator acted on a task")
         return [(line["action"], line["operator"]) for line in acted if line.get("task_id") == task_id]

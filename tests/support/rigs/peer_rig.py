@@ -1,4 +1,4 @@
-"""One call of the tool that asks a peer, attempt by attempt, on a memory store."""
+"""One call of the tool that asks a peer, attempt by attempt, on a store in memory."""
 
 import asyncio
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ TIME = timedelta(seconds=20)
 
 @dataclass(frozen=True)
 class Settings:
-    """What a test says of a peer."""
+    """Settings of a peer."""
 
     headers: Headers | None = None
     token: str | None = None
@@ -40,7 +40,7 @@ class Settings:
 
 
 def ann(remote: RemoteAgent, settings: Settings = Settings()) -> Plugin:
-    """Return the plugin that asks the colleague, as the tool `ann`."""
+    """Return the plugin with the tool `ann`, which asks the colleague."""
     return peer(
         remote.url,
         name="ann",
@@ -53,7 +53,7 @@ def ann(remote: RemoteAgent, settings: Settings = Settings()) -> Plugin:
 
 
 class PeerRig:
-    """Runs the tool of a plugin. What one attempt keeps, the next one finds."""
+    """Runs the tool of a plugin. Each attempt finds the stored state of the one before."""
 
     def __init__(self, plugin: Plugin, *, auth: Identity = ANYBODY) -> None:
         (self.tool,) = plugin.tools
@@ -73,12 +73,12 @@ class PeerRig:
         self.artifacts = TaskArtifacts(published, "c", self._task_id)
 
     async def run(self, request: str, **arguments: JsonValue) -> str:
-        """Run the next attempt, which ends with an answer."""
+        """Run the next attempt, and return its answer."""
         self.environment = ActivityEnvironment()
         return await self.environment.run(self._attempt, {"request": request, **arguments})
 
     async def fail(self, request: str, **arguments: JsonValue) -> str:
-        """Run the next attempt, which ends with an error; return what the model reads of it."""
+        """Run the next attempt, and return its error as the model reads it."""
         with pytest.raises(Exception) as raised:  # noqa: PT011 -- each test looks at the text
             await self.run(request, **arguments)
         assert not isinstance(raised.value, QuestionRequired)
@@ -86,14 +86,14 @@ class PeerRig:
         return f"{type(raised.value).__name__}: {raised.value}"
 
     async def ask(self, request: str) -> Question:
-        """Run the next attempt, which ends with a question."""
+        """Run the next attempt, and return its question."""
         with pytest.raises(QuestionRequired) as raised:
             await self.run(request)
         call = ToolCall(id="call", name=self.tool.name, arguments="{}")
         return raised.value.question(f"q{len(self.answers)}", call)
 
     def answer(self, question: Question, value: JsonValue) -> None:
-        """Let the user answer; a secret goes where only tools find it."""
+        """Answer as the user; a secret is stored for tools alone."""
         if question.kind is QuestionKind.AUTH:
             self.secrets[question.secret_name] = value
             answered = Answer(
@@ -108,7 +108,7 @@ class PeerRig:
         self.answers.append(answered)
 
     async def begin(self, remote: RemoteAgent, request: str = "wait 1") -> "asyncio.Task[str]":
-        """Begin the next attempt; return when the peer works, and the tool knows its task."""
+        """Start the next attempt; return when the peer works, and the tool has stored its task."""
         attempt = asyncio.create_task(self.run(request))
         await remote.begun.wait()
         while not any(map(self._knows_all, self.ever_kept)):
@@ -117,23 +117,23 @@ class PeerRig:
         return attempt
 
     async def cancel(self, attempt: "asyncio.Task[str]", why: ActivityCancellationDetails | None) -> None:
-        """Cancel the attempt that runs, for that reason if there is one, and wait until it has ended."""
+        """Cancel the running attempt, with an optional reason, and wait until it has ended."""
         self.environment.cancel(cancellation_details=why) if why else attempt.cancel()
         with pytest.raises(asyncio.CancelledError):
             await attempt
 
     async def lose(self, attempt: "asyncio.Task[str]") -> None:
-        """End the attempt that runs as if its worker had died."""
+        """End the running attempt as if its worker had died."""
         await self.cancel(attempt, ActivityCancellationDetails(not_found=True))
 
     async def written(self) -> dict[str, tuple[StoredArtifact, bytes]]:
-        """Return the artifacts, by what stands between the tool's name and the digest in their ids."""
+        """Return the artifacts, by the part of their ids between the tool's name and the digest."""
         stored = await self.artifacts.list()
         names = [one.artifact_id.removeprefix(f"{self.tool.name}-").rpartition("-")[0] for one in stored]
         return {name: (one, await self._content(one)) for name, one in zip(names, stored, strict=True)}
 
     def _knows_all(self, kept: JsonValue) -> bool:
-        """Whether the peer has the request and all answers."""
+        """Return True if the peer has the request and all answers."""
         return isinstance(kept, dict) and kept["sent"] == len(self.answers)
 
     async def _content(self, artifact: StoredArtifact) -> bytes:

@@ -1,4 +1,4 @@
-"""What the tests with people in the loop share: an agent that asks, what clients and operators say."""
+"""A rig for people in the loop: an agent that asks, and the views of clients and operators."""
 
 import json
 from collections.abc import Mapping
@@ -23,20 +23,20 @@ PEOPLE_AGENT = "tests.support.agents.people:agent"
 
 @dataclass(frozen=True)
 class Harness:
-    """An agent that asks people, and the model that it follows."""
+    """An agent that asks people, and its model."""
 
     model: ScriptedOpenAI
     everloop: Deployment
     gateway: Gateway
 
     def expect(self, *calls: CallFragment) -> None:
-        """Let the model ask for these calls in one reply, and then answer."""
+        """Script one reply with these calls, and then an answer."""
         self.model.script = [Reply(calls), Reply(["Done."])]
         self.model.requests.clear()
 
     @property
     def tool_results(self) -> list[str]:
-        """What the model read of its calls."""
+        """Return the tool results that the model has read."""
         return self.model.requests[-1].tool_results
 
     async def workflow(self, task_id: str) -> WorkflowHandle[object, object]:
@@ -45,7 +45,7 @@ class Harness:
         return client.get_workflow_handle(task_id)
 
     async def details(self, task_id: str) -> str:
-        """Return what the Temporal UI shows as the current details of a task."""
+        """Return the current details of a task in the Temporal UI."""
         workflow = await self.workflow(task_id)
         metadata = await workflow.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
         return metadata.current_details
@@ -62,7 +62,7 @@ def say(task_id: str, content: JsonValue, *, question: str = "") -> SendMessageR
     if isinstance(content, str):
         part = Part(text=content)
     else:
-        # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
+        # ParseDict takes any JSON value where the message is a Value; its annotation allows objects only.
         part = Part(data=ParseDict(cast("dict[str, JsonValue]", content), Value()))
     message = Message(message_id=str(uuid4()), role=Role.ROLE_USER, task_id=task_id, parts=[part])
     if question:
@@ -71,12 +71,12 @@ def say(task_id: str, content: JsonValue, *, question: str = "") -> SendMessageR
 
 
 def shown(task: Task) -> str:
-    """Return what the status of a task tells people."""
+    """Return the text of a task's status for people."""
     return task.status.message.parts[0].text
 
 
 def questions(task: Task) -> dict[str, dict[str, JsonValue]]:
-    """Return what the status of a task tells programs, by the ids of the questions."""
+    """Return the questions in a task's status for programs, by their ids."""
     if len(task.status.message.parts) < 2:
         return {}
     data = MessageToDict(task.status.message.parts[1].data)
@@ -84,11 +84,11 @@ def questions(task: Task) -> dict[str, dict[str, JsonValue]]:
 
 
 def question(task: Task) -> dict[str, JsonValue]:
-    """Return what the status of a task tells programs of its only question."""
+    """Return the only question in a task's status for programs."""
     (only,) = questions(task).values()
     return only
 
 
 def effects(ledger: Path) -> list[JsonValue]:
-    """Return what the tools have done, in order."""
+    """Return the effects of the tools in order."""
     return [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []

@@ -1,4 +1,4 @@
-"""A whole Everloop whose agents ask several providers of models."""
+"""A complete Everloop whose agents ask several providers of models."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,7 +11,7 @@ from tests.support.servers.scripted_openai import ScriptedOpenAI
 from tests.support.servers.zoo.provider import Provider
 
 NOWHERE = f"http://{LOOPBACK}:9/v1"
-"""Of the provider that no agent here asks."""
+"""The address of the provider that no agent here asks."""
 
 RESPONSES = "reasoner"
 """A provider that does not ship, and speaks the Responses API."""
@@ -19,14 +19,14 @@ RESPONSES = "reasoner"
 
 @dataclass
 class Zoo:
-    """A deployment, and the servers that it asks, by the names of their providers."""
+    """A deployment, and its servers by the names of their providers."""
 
     servers: Mapping[str, ScriptedOpenAI]
     everloop: Deployment
     gateway: Gateway
 
     def play(self, **providers: Provider) -> None:
-        """Let servers be these providers from now on; the others refuse all."""
+        """Make servers play these providers from now on; the others refuse all requests."""
         for name, server in self.servers.items():
             server.script = providers.get(name, ())
             server.requests.clear()
@@ -38,7 +38,7 @@ class Zoo:
 
 @asynccontextmanager
 async def running_zoo(directory: Path, agents: str, *names: str, **variables: str) -> AsyncGenerator[Zoo]:
-    """Start a deployment of agents that ask shipped providers of these names, each at a server of ours."""
+    """Start a deployment of agents that ask shipped providers of these names, each at a test server."""
     async with AsyncExitStack() as stack:
         servers = {name: await stack.enter_async_context(ScriptedOpenAI()) for name in names}
         addresses = {name: {"base_url": server.base_url} for name, server in servers.items()}
@@ -54,7 +54,7 @@ async def running_zoo(directory: Path, agents: str, *names: str, **variables: st
 async def running_providers(
     directory: Path, agents: str, providers: Mapping[str, Mapping[str, str]], **variables: str
 ) -> AsyncGenerator[tuple[Deployment, Gateway]]:
-    """Start a deployment whose models.toml holds these fields of providers."""
+    """Start a deployment whose models.toml has these fields of providers."""
     lines = [
         line
         for name, fields in providers.items()

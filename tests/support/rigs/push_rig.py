@@ -1,4 +1,4 @@
-"""A task whose client is notified, delivery by delivery, on stores of the test's choice."""
+"""A task with notifications, delivery by delivery, on stores of the test's choice."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ LOOPBACK_ALLOWED = WebhookPolicy(read_allowance("127.0.0.0/8"))
 
 
 class KnownWorkflows(TaskWorkflows):
-    """Workflows that say what a test lets them say; without a view there is none, or it does not answer."""
+    """Workflows with the test's answers; without a view they are missing, or do not answer."""
 
     def __init__(self) -> None:
         self.known: TaskView | None = None
@@ -72,7 +72,7 @@ class PushRig:
         self.attempt = 0
         self.heartbeat_details: Sequence[object] = ()
         self.info = dict[str, Any]()
-        """What else Temporal says of the next attempt."""
+        """Other fields of Temporal's information on the next attempt."""
 
     async def begin(self, *events: TaskEvent, position: str | None = None, is_legacy: bool = False) -> None:
         """Create the task, publish these events, and then set the config, as a gateway does."""
@@ -87,7 +87,7 @@ class PushRig:
         await self.views.publish(self.task.task_id, "run", events)
 
     async def deliver(self) -> DeliverPushResult:
-        """Run the next attempt, which may fail, with what the one before left in its heartbeat."""
+        """Run the next attempt with the last one's heartbeat details; it may fail."""
         self.attempt += 1
         environment = ActivityEnvironment()
         environment.info = replace(
@@ -101,13 +101,13 @@ class PushRig:
         self.heartbeat_details = list(details)
 
     async def deliver_all(self) -> DeliverPushResult:
-        """Deliver until there is nothing more, and return what was said then."""
+        """Deliver until there is nothing more, and return the last result."""
         while (result := await self.deliver()).delivered:
             pass
         return result
 
     async def failures(self, times: int) -> Sequence[ApplicationError]:
-        """Run attempts all of which fail."""
+        """Run attempts that all fail, and return their failures."""
         failed: list[ApplicationError] = []
         for _ in range(times):
             try:
@@ -124,6 +124,6 @@ async def push_rig(
     query: str = "",
     **settings: Any,  # noqa: ANN401 -- of a `PushRig`
 ) -> AsyncGenerator[tuple[PushRig, Webhook]]:
-    """Yield a rig, and the webhook that it notifies, which plays a script first."""
+    """Yield a rig, and its webhook, which plays a script first."""
     async with running_webhook(*script) as hook:
         yield PushRig(f"{hook.url}{query}", **settings), hook

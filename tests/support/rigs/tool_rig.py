@@ -35,7 +35,7 @@ from everloop.workflows.contract.tasks import TaskRef
 from tests.support.stores import database, new_artifacts
 
 Decision = Callable[[Question], Answer]
-"""How somebody answers the question that a test asks."""
+"""The answer to the question of a test."""
 
 yes: Decision = partial(answer_with, value=True, by="user")
 no: Decision = partial(answer_with, value=False, by="user")
@@ -74,7 +74,7 @@ class ToolRig:
         self.task_id = str(uuid4())
         self.attempt = 0
         self.ahead = timedelta()
-        """How far the clock of Temporal is."""
+        """The offset of Temporal's clock."""
         self._details: Sequence[Any] = ()
 
     @property
@@ -113,7 +113,7 @@ class ToolRig:
         return await environment.run(self.port.run_tool, call)
 
     async def attempts(self, call: RunToolInput) -> tuple[list[ApplicationError], ToolReply]:
-        """Run one attempt after the other, as Temporal does; return the failures and the end."""
+        """Run attempts in sequence, as Temporal does; return the failures and the end."""
         failed: list[ApplicationError] = []
         while True:
             try:
@@ -122,32 +122,32 @@ class ToolRig:
                 failed.append(error)
 
     async def run(self, call: RunToolInput) -> ToolMessage:
-        """Run the first attempt of an activity, which ends with a result."""
+        """Run the first attempt of an activity, and return its result."""
         reply = await self._first(call)
         assert isinstance(reply, ToolMessage)
         return reply
 
     async def ask(self, call: RunToolInput) -> Question:
-        """Run the first attempt of an activity, which ends with a question."""
+        """Run the first attempt of an activity, and return its question."""
         reply = await self._first(call)
         assert isinstance(reply, Question)
         return reply
 
     async def supply(self, name: str, secret: JsonValue) -> None:
-        """Let somebody have supplied a secret that a tool has asked for."""
+        """Supply a secret that a tool has asked for."""
         await self.secrets.put(self.task_id, name, secret)
         await self.secrets.accept(self.task_id, name, name)
 
     async def lose(self, call: RunToolInput) -> Claim:
-        """Let an attempt at a call begin, and be lost at once with its worker."""
+        """Start an attempt at a call, and lose it at once with its worker."""
         return await self.records.claim(self._lease(call), seconds=0)
 
     async def take_for_lost(self, call: RunToolInput) -> None:
-        """Let the lease of the attempt that is at work end, as if it were frozen."""
+        """Expire the lease of the running attempt, as if it were suspended."""
         await self.records.revoke(self._lease(call))
 
     def _lease(self, call: RunToolInput) -> Lease:
-        # That of the first attempt.
+        # The claim of the first attempt.
         at = (_START + self.ahead + timedelta(seconds=1) - _EPOCH) // timedelta(microseconds=1)
         order = f"{at}/{call.task.run_id}/0/1"
         return Lease(self.task_id, phase_key(call.call, len(call.answers)), uuid4().hex, order)
@@ -164,7 +164,7 @@ class ToolRig:
 
 
 def unkeyed(question_id: str) -> str:
-    """Return the id of a question without the digest of what is called: `call.1` is the second of `call`."""
+    """Return the id of a question without the digest of its call: `call.1` is the second of `call`."""
     return re.sub(r"^call-[0-9a-f]{8}", "call", question_id)
 
 
@@ -172,7 +172,7 @@ ADA = '{"to": "Ada"}'
 
 
 class Before(Plugin):
-    """Says what a function makes of each call."""
+    """A plugin that changes each call by a function."""
 
     decide: Callable[[ToolCall], ToolCall | Veto | NeedsApproval | None]
 
@@ -183,7 +183,7 @@ class Before(Plugin):
 
 
 class After(Plugin):
-    """Says what a function makes of each result, and hears of errors."""
+    """A plugin that changes each result by a function, and records errors."""
 
     decide: Callable[[ToolMessage], ToolMessage | Veto | None]
     errors: Sequence[str] = ()
@@ -210,7 +210,7 @@ def after(decide: Callable[[ToolMessage], ToolMessage | Veto | None]) -> After:
 
 
 def to(*names: str) -> Before:
-    """Put another receiver into each call; the next name every time it is asked."""
+    """Return a plugin that puts another receiver into each call; the next name in each question."""
     left = [*names]
     return before(
         lambda call: call.model_copy(
@@ -224,7 +224,7 @@ def fails(_: object) -> None:
 
 
 def send_tool(sent: list[str], **settings: bool) -> Tool:
-    """Return the tool `send`, which notes whom it has sent to."""
+    """Return the tool `send`, which records its receivers."""
 
     @tool(needs_approval=settings.get("needs_approval", False), idempotent=settings.get("idempotent", False))
     async def send(to: str) -> str:
@@ -236,7 +236,7 @@ def send_tool(sent: list[str], **settings: bool) -> Tool:
 
 
 class Post(ToolRig):
-    """Offers the tool `send` under plugins; knows whom was sent to."""
+    """The tool `send` under plugins, and its receivers."""
 
     def __init__(self, *plugins: Plugin, **settings: bool) -> None:
         self.sent: list[str] = []

@@ -1,4 +1,4 @@
-"""A server whose answers become much larger than what it sends, or never end."""
+"""A server with answers that become much larger than their transfer, or never end."""
 
 import asyncio
 import gzip
@@ -11,7 +11,7 @@ CHUNK = 65_536
 
 @dataclass
 class Bomb:
-    """Answers each request with `repeated` times `piece`; `sent` is the most that was taken of an answer."""
+    """Answers each request with `repeated` times `piece`; `sent` is the most that was read of an answer."""
 
     url: str = ""
     content_type: str = "application/json"
@@ -22,7 +22,7 @@ class Bomb:
     asked: list[bytes] = field(default_factory=list[bytes])
 
     def compress(self, content: bytes) -> None:
-        """Answer with this, compressed."""
+        """Answer with this content, compressed."""
         self.piece, self.repeated, self.encoding = gzip.compress(content), 1, "gzip"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

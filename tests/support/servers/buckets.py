@@ -1,4 +1,4 @@
-"""Buckets of the tests, and what the tests alone ask of an S3 server."""
+"""Buckets of the tests, and requests to an S3 server that only tests make."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ _ENVIRONMENT = {
 
 @contextlib.contextmanager
 def s3_credentials() -> Generator[None]:
-    """Let boto3 find credentials that every server of the tests takes."""
+    """Set credentials for boto3 that each test server accepts."""
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
     os.environ.update(_ENVIRONMENT)
     yield
@@ -35,7 +35,7 @@ def s3_credentials() -> Generator[None]:
 
 @contextlib.contextmanager
 def running_moto() -> Generator[str]:
-    """An S3 server in this process, which keeps nothing and believes everybody; yields its endpoint."""
+    """Yield the endpoint of an S3 server in this process, without persistence and authentication."""
     server = ThreadedMotoServer(ip_address=LOOPBACK, port=free_port(), verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -45,17 +45,17 @@ def running_moto() -> Generator[str]:
 
 
 def client_of(endpoint: str) -> "S3Client":
-    """Return a client that looks behind the back of the store."""
+    """Return a client beside the store's own."""
     return boto3.client("s3", endpoint_url=endpoint)
 
 
 def new_bucket(endpoint: str) -> str:
-    """Make a bucket of the test's own."""
+    """Create a bucket of the test's own."""
     name = f"blobs-{uuid4()}"
     client_of(endpoint).create_bucket(Bucket=name)
     return name
 
 
 def unfinished_uploads(endpoint: str, bucket: str) -> int:
-    """Count the uploads in parts that were neither completed nor aborted."""
+    """Count the multipart uploads that were neither completed nor aborted."""
     return len(client_of(endpoint).list_multipart_uploads(Bucket=bucket).get("Uploads", []))

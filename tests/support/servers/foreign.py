@@ -1,7 +1,7 @@
-"""Servers of models that others wrote, from packages: aimock (npm) and LiteLLM's proxy (PyPI).
+"""Third-party model servers from packages: aimock (npm) and LiteLLM's proxy (PyPI).
 
-They are installed where a test says, and nowhere else: neither is a dependency of Everloop, and LiteLLM's own
-do not go together with ours. The versions are pinned here.
+They are installed only where a test asks for it: neither is a dependency of Everloop, and LiteLLM's own
+dependencies conflict with ours. The versions are pinned here.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from tests.support.servers.processes import ServerProcess, wait_until_answers
 AIMOCK = "@copilotkit/aimock@1.43.0"
 LITELLM = "litellm[proxy]==1.104.0"
 LITELLM_KEY = "sk-made-up-for-the-proxy-0123456789abcdef"  # it takes no shorter one
-"""What the proxy wants of its clients."""
+"""The key that the proxy requires of its clients."""
 
 
 class NotInstallableError(Exception):
-    """This machine lacks what the server is installed with."""
+    """This machine lacks the installer of the server."""
 
 
 async def install_aimock(directory: Path) -> Path:
-    """Return the command, once it is installed.
+    """Install aimock, and return its command.
 
     Raises:
-        NotInstallableError: there is no node, or npm does not get the package.
+        NotInstallableError: Node is missing, or npm does not get the package.
     """
     if not (shutil.which("node") and shutil.which("npm")):
         raise NotInstallableError("node and npm are not installed")
@@ -42,10 +42,10 @@ async def install_aimock(directory: Path) -> Path:
 
 
 async def install_litellm(directory: Path) -> Path:
-    """Return the command, once it is installed in an environment of its own.
+    """Install LiteLLM in an environment of its own, and return its command.
 
     Raises:
-        NotInstallableError: pip does not get the packages.
+        NotInstallableError: Pip does not get the packages.
     """
     await _run([sys.executable, "-m", "venv", str(directory)], "a virtual environment")
     pip = [str(directory / "bin" / "python"), "-m", "pip", "install", "--quiet"]
@@ -59,7 +59,7 @@ async def _run(command: Sequence[str], what: str) -> None:
     )
     await process.communicate()
     if process.returncode:
-        # What it wrote may name the index; who wants to know runs the command.
+        # Its output may name the index, and is not shown; the command can be run by hand.
         raise NotInstallableError(f"{what} cannot be installed: {command[0]} failed")
 
 
@@ -67,7 +67,7 @@ async def _run(command: Sequence[str], what: str) -> None:
 async def running_aimock(
     command: Path, directory: Path, fixtures: Sequence[Mapping[str, JsonValue]]
 ) -> AsyncGenerator[str]:
-    """Yield its address; a request that no fixture fits fails."""
+    """Yield its address; a request without a matching fixture fails."""
     path = directory / "fixtures.json"
     path.write_text(json.dumps({"fixtures": [*fixtures]}), encoding="utf-8")
     port = free_port()
@@ -82,7 +82,7 @@ async def running_aimock(
 async def running_litellm(
     command: Path, directory: Path, models: Mapping[str, Mapping[str, str]]
 ) -> AsyncGenerator[str]:
-    """Yield its address; `models` are its parameters for each name of a model."""
+    """Yield its address; `models` are its parameters by the name of a model."""
     path = directory / "litellm.yaml"
     listed = [{"model_name": name, "litellm_params": {**parameters}} for name, parameters in models.items()]
     path.write_text(yaml.safe_dump({"model_list": listed}), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Starts workers, gateways and commands as copies of a process that has imported them, which takes 2 s.
+"""Starts workers, gateways and commands as copies of a process with their imports, which takes 2 s.
 
-A copy has an environment, output and memory of its own from its first line on, and is killed like
-any process. Run by `forked`: `python -m tests.support.servers.fork_server FD`.
+A copy has an environment, output and memory of its own from its first line on, and is killed like any
+process. Run by `forked`: `python -m tests.support.servers.fork_server FD`.
 """
 
 import atexit
@@ -26,13 +26,13 @@ PRELOADED = (
 )
 
 COPIES = (["worker.py"], ["-m", "everloop.gateway"], ["-m", "everloop"])
-"""What can be started as a copy: the beginning of the command, after Python's name."""
+"""Commands that can be started as a copy: their beginning after Python's name."""
 
 TERMINALS = "/dev/pts/"
 
 
 class Start(TypedDict):
-    """What is to be run."""
+    """The command to run, with its environment."""
 
     command: list[str]
     files: list[str]
@@ -41,7 +41,7 @@ class Start(TypedDict):
 
 
 class Forked:
-    """A process that is no child of this one, used as a `subprocess.Popen`."""
+    """A process that is not a child of this one, used as a `subprocess.Popen`."""
 
     def __init__(self, server: "_ForkServer", pid: int) -> None:
         self._server = server
@@ -67,7 +67,7 @@ class Forked:
 
 
 def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether a copy can run this: libraries read OpenTelemetry's variables when imported."""
+    """Return True if a copy can run this: libraries read OpenTelemetry's variables when imported."""
     is_known = any(list(command[1 : 1 + len(begin)]) == begin for begin in COPIES)
     is_as_imported = not any(name.startswith("OTEL_") for name in environment)
     return sys.platform == "linux" and command[0] == sys.executable and is_known and is_as_imported
@@ -119,12 +119,12 @@ def _fork_server() -> _ForkServer:
 
 
 def serve(connection: socket.socket) -> Start | None:
-    """Start and look after copies until the other side ends; in a copy, return what it is to run."""
+    """Start and reap copies until the other side ends; in a copy, return the command to run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when the other side does
     for module in PRELOADED:
         __import__(module)
     gc.collect()
-    gc.freeze()  # else each copy writes to the pages of all objects when it looks for garbage
+    gc.freeze()  # otherwise each copy writes to the pages of all objects in garbage collection
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         raise RuntimeError("an import has started a thread, which a copy would not have")
     with connection, connection.makefile("rw", encoding="utf-8") as lines:
@@ -142,13 +142,13 @@ def serve(connection: socket.socket) -> Start | None:
 
 
 def _poll(pid: int) -> int | None:
-    """Return how a process has ended, as `Popen.returncode` does."""
+    """Return the exit status of a process, as `Popen.returncode` does."""
     ended, status = os.waitpid(pid, os.WNOHANG)
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def run(start: Start) -> None:
-    """Become what is to be run."""
+    """Turn this copy into the command."""
     if start["files"][0].startswith(TERMINALS):
         os.setsid()  # the terminal that it opens first becomes that of the session
     for number, (name, how) in enumerate(zip(start["files"], ("rb", "ab", "ab"), strict=True)):
@@ -162,7 +162,7 @@ def run(start: Start) -> None:
     os.environ.update(start["environment"])
     if start["command"][1] == "-m":
         sys.argv = start["command"][2:]
-        sys.modules.pop(f"{sys.argv[0]}.__main__", None)  # runpy warns of what is imported already
+        sys.modules.pop(f"{sys.argv[0]}.__main__", None)  # runpy warns of modules that are already imported
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
         sys.argv = start["command"][1:]

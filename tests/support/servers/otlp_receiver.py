@@ -23,7 +23,7 @@ from tests.support.servers.scripted_openai import QuietServer
 
 @dataclass
 class OtlpReceiver:
-    """What came in, by process: `services` holds the service.name of each span, in the same order."""
+    """The received spans and metrics; `services` has the service.name of each span, in the same order."""
 
     url: str
     spans: list[Span] = field(default_factory=list[Span])
@@ -32,7 +32,7 @@ class OtlpReceiver:
     _arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def receive_traces(self, request: Request) -> Response:
-        """Take one export of spans."""
+        """Receive one export of spans."""
         export = ExportTraceServiceRequest.FromString(await _body(request))
         async with self._arrived:
             self._keep(export)
@@ -40,7 +40,7 @@ class OtlpReceiver:
         return Response(media_type="application/x-protobuf")
 
     async def receive_metrics(self, request: Request) -> Response:
-        """Take one export of metrics; each holds the sum since the process started."""
+        """Receive one export of metrics; each has the sum since the process started."""
         export = ExportMetricsServiceRequest.FromString(await _body(request))
         async with self._arrived:
             for group in export.resource_metrics:
@@ -57,13 +57,13 @@ class OtlpReceiver:
                 self.services.extend(names * len(scope.spans))
 
     async def wait_for(self, name: str) -> Span:
-        """Return the span of that name, as soon as it is there."""
+        """Wait for the span of this name, and return it."""
         async with self._arrived:
             await self._arrived.wait_for(lambda: any(span.name == name for span in self.spans))
         return next(span for span in self.spans if span.name == name)
 
     async def wait_for_metric(self, name: str) -> Metric:
-        """Return the counter of that name, as soon as it has counted something."""
+        """Wait until the counter of this name has counted, and return it."""
         async with self._arrived:
             await self._arrived.wait_for(lambda: any(map(has_counted, self._named(name))))
         return next(filter(has_counted, self._named(name)))

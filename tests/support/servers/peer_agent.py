@@ -1,6 +1,6 @@
-"""A colleague for tests: what an agent of somebody else does, and what it has seen.
+"""A colleague for tests: a remote agent with scripted behaviour and recorded requests.
 
-What it does is the first word of the request; the rest are its arguments.
+Its action is the first word of the request; the rest are its arguments.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ FILE = b"\x00\x01 a file"
 
 @dataclass
 class RemoteAgent:
-    """What the colleague has seen, and what a test makes it do.
+    """The recorded requests of the colleague, and the test's settings for it.
 
-    `gate` lets "wait" go on. `cut` is after how many events the next stream is cut off (None: none is),
-    `refusals` are the HTTP statuses that the next calls come to, each with `retry_after` as its header.
-    `wants` is the token that calls need, `refuses` a text that no message may have. `lacks` are operations
-    that it does not have, whatever its card says. `nonsense` is served as its card. `hosts` are those that
-    the card may name besides its own.
+    `gate` releases "wait". `cut` is the number of events after which the next stream is cut off (None: it is
+    not), `refusals` are the HTTP statuses of the next calls, each with `retry_after` as its header. `wants`
+    is the token that calls need, `refuses` a text that no message may have. `lacks` are operations that it
+    does not have, whatever its card says. `nonsense` is served as its card. `hosts` are those that the card
+    may name besides its own.
     """
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -48,34 +48,34 @@ class RemoteAgent:
 
     @property
     def message_ids(self) -> list[str]:
-        """The ids of the messages that reached the agent itself, in order."""
+        """Return the ids of the messages that reached the agent, in order."""
         return [message.message_id for message in self.messages]
 
     @property
     def get_method(self) -> str:
-        """What the version that is spoken here calls GetTask."""
+        """Return the name of GetTask in the server's version."""
         return "tasks/get" if "message/stream" in self.methods else "GetTask"
 
     @property
     def subscribe_method(self) -> str:
-        """What the version that is spoken here calls SubscribeToTask."""
+        """Return the name of SubscribeToTask in the server's version."""
         return "tasks/resubscribe" if "message/stream" in self.methods else "SubscribeToTask"
 
     async def hear(self, method: str, headers: dict[str, str]) -> None:
-        """Write a call down."""
+        """Record a call."""
         async with self._calls:
             self.methods.append(method)
             self.headers.append(headers)
             self._calls.notify_all()
 
     async def until_called(self, method: str, times: int = 1) -> None:
-        """Wait for so many calls of a method."""
+        """Wait for this number of calls of a method."""
         async with self._calls:
             await self._calls.wait_for(lambda: self.methods.count(method) >= times)
 
 
 class Colleague(AgentExecutor):
-    """Does what the first word of a request says; the rest are its arguments."""
+    """Runs the action in the first word of a request; the rest are its arguments."""
 
     def __init__(self, remote: RemoteAgent) -> None:
         self._remote = remote
@@ -159,7 +159,7 @@ class Colleague(AgentExecutor):
         await updater.complete()
 
     async def _write(self, updater: TaskUpdater, url: str) -> None:
-        """Write artifacts of all kinds; with an address one that is there."""
+        """Write artifacts of all kinds; one at a URL if it is given."""
         await updater.start_work()
         if url:
             await updater.add_artifact([pb.Part(url=url, filename="named.txt")], artifact_id="named")

@@ -35,7 +35,7 @@ _Method: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
 class Handler(DefaultRequestHandler):
-    """The SDK's own handler; a test may take operations away from it."""
+    """The SDK's own handler; a test may remove operations from it."""
 
     def __init__(self, remote: RemoteAgent, card: pb.AgentCard) -> None:
         super().__init__(Colleague(remote), InMemoryTaskStore(), card)
@@ -72,7 +72,7 @@ class _CutError(Exception):
 
 
 class _Gate:
-    """Stands before the SDK's server: writes down what comes, and breaks what a test wants broken."""
+    """An app before the SDK's server that records requests, and breaks answers as a test demands."""
 
     def __init__(self, inner: ASGIApp, remote: RemoteAgent) -> None:
         self._inner = inner
@@ -134,7 +134,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 class _Listener(grpc.aio.ServerInterceptor):
-    """Writes down what comes by gRPC."""
+    """Records the requests over gRPC."""
 
     def __init__(self, remote: RemoteAgent) -> None:
         self._remote = remote

@@ -26,20 +26,20 @@ ROOT = Path(__file__).parents[3]
 START_TIMEOUT = 180.0
 
 TEMPORAL_OPTIONS: list[str] = []
-"""What every Temporal server is started with besides."""
+"""Additional options of each Temporal server."""
 
 RUNNING_CLUSTERS: list[Callable[[Path], AbstractAsyncContextManager[tuple["ServerProcess", str]]]] = []
-"""What is run in place of a Valkey server that has no settings of its own (`pytest --redis-cluster`)."""
+"""The replacement of a Valkey server without settings of its own (`pytest --redis-cluster`)."""
 
 INHERITED: dict[str, str] = {}
-"""What all processes are told unless they are told otherwise: a blob store belongs to one Redis."""
+"""The environment of all processes unless overridden: a blob store belongs to one Redis."""
 
 
 class ServerProcess:
     """A process that can be killed, stopped and started again with the same command."""
 
     starts_copies = True
-    """Whether it may begin as a copy of one that has imported it, which is larger than one of its own."""
+    """True if it may start as a copy of a process with its imports, which is larger than one of its own."""
 
     def __init__(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
@@ -69,23 +69,23 @@ class ServerProcess:
             )
 
     def kill(self) -> None:
-        """SIGKILL, as an out-of-memory killer would."""
+        """Send SIGKILL, as an out-of-memory killer would."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """SIGTERM, and SIGKILL after a minute; return the exit code."""
+        """Send SIGTERM, and SIGKILL after a minute; return the exit code."""
         return self._end(signal.SIGTERM)
 
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def ask_to_stop(self) -> None:
-        """SIGTERM, without waiting for the end."""
+        """Send SIGTERM, without waiting for the end."""
         if self.is_running():
             os.kill(self.pid, signal.SIGTERM)
 
     async def ended(self) -> int:
-        """Wait until it ends by itself; return the exit code."""
+        """Wait until the process ends by itself; return the exit code."""
         await until(lambda: not self.is_running())
         return self.stop()
 
@@ -93,7 +93,7 @@ class ServerProcess:
         assert self._process
         if self._process.poll() is None:
             self._process.send_signal(how)
-            self._process.send_signal(signal.SIGCONT)  # one that stands still hears SIGTERM only then
+            self._process.send_signal(signal.SIGCONT)  # a suspended process handles SIGTERM only then
         try:
             return self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
@@ -102,13 +102,13 @@ class ServerProcess:
 
 
 async def until(is_so: Callable[[], object]) -> None:
-    """Wait until something is so that other processes do."""
+    """Wait until a condition of other processes holds."""
     while not is_so():  # noqa: ASYNC110 -- facts of other processes, no events
         await asyncio.sleep(0.02)
 
 
 async def run_everloop(environment: Mapping[str, str], *arguments: str) -> tuple[int, str]:
-    """Run a command of Everloop; return its exit code and all it wrote."""
+    """Run a command of Everloop; return its exit code and its complete output."""
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "everloop", *arguments]
         process = ServerProcess(command, Path(folder, "output"), environment)
@@ -117,7 +117,10 @@ async def run_everloop(environment: Mapping[str, str], *arguments: str) -> tuple
 
 
 async def wait_until_answers(server: ServerProcess, check: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Call `check` until it returns true; fail at once when the process ends, else after three minutes."""
+    """Call `check` until it returns true.
+
+    Fail at once when the process ends, otherwise after three minutes.
+    """
     deadline = time.monotonic() + START_TIMEOUT
     while not await check():
         assert server.is_running(), f"{what} ended while it started:\n{server.output}"
@@ -126,7 +129,7 @@ async def wait_until_answers(server: ServerProcess, check: Callable[[], Awaitabl
 
 
 async def redis_answers(url: str) -> bool:
-    """Whether PING answers; of a cluster, whether each primary knows of nodes for all slots too."""
+    """Return True if PING answers, and for a cluster, if each primary has nodes for all slots."""
     try:
         async with connect_redis(url, NO_CIPHER) as connection:
             await connection.ping()
@@ -142,7 +145,7 @@ async def redis_answers(url: str) -> bool:
 
 
 async def temporal_answers(address: str) -> bool:
-    """Whether the default namespace can be asked for workflows."""
+    """Return True if the default namespace answers queries for workflows."""
     try:
         client = await Client.connect(address)
         await client.count_workflows()
@@ -183,7 +186,7 @@ async def running_temporal(
     command = [*temporal_command(ports, directory / "temporal.db"), *TEMPORAL_OPTIONS]
     for setting in settings:
         command += ["--dynamic-config-value", setting]
-    # A tenth less work: it looks for garbage when its heap is five times what it needs, not twice.
+    # Saves a tenth of its work: garbage is collected at five times the live heap, not at twice.
     server = ServerProcess(command, directory / "temporal.log", {"GOGC": "400"})
     address = f"{LOOPBACK}:{ports.grpc}"
     server.start()

@@ -17,19 +17,19 @@ from tests.support.servers.processes import ServerProcess, running_valkey
 
 PRIMARIES = 3
 NODE_TIMEOUT = 2_000
-"""Milliseconds after which a node counts as gone."""
+"""Milliseconds without an answer after which a node counts as failed."""
 
 _DATABASES = 16
 _PAUSE = 0.05
 _MOST_LOOKS = 1_200
 
 Proxy = Callable[[int], AbstractAsyncContextManager[int]]
-"""Listens for clients of the server at a port, and tells where."""
+"""Listens for clients of the server at a port, and returns its own port."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A server of the cluster. `client_port` is where clients find it: at its proxy, if it has one."""
+    """A server of the cluster. `client_port` is its address for clients: its proxy's, if it has one."""
 
     port: int
     process: ServerProcess
@@ -42,9 +42,9 @@ class Node:
 
 
 class RedisCluster(ServerProcess):
-    """Its nodes: primaries as they were at first, and then their replicas in the same order.
+    """The nodes: first the original primaries, and then their replicas in the same order.
 
-    As a process of its own it is started, killed and stopped as a whole.
+    They are started, killed and stopped as one process.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -72,28 +72,28 @@ class RedisCluster(ServerProcess):
 
     @property
     def url(self) -> str:
-        """What EVERLOOP_REDIS_URL says of it."""
+        """Return the cluster's URL for EVERLOOP_REDIS_URL."""
         hosts = ",".join(f"{LOOPBACK}:{node.client_port}" for node in self.nodes[:2])
         return f"redis://{hosts}/0?cluster=true"
 
     async def primary_of(self, key: str) -> Node:
-        """Return the node that has the slot of a key now, as most of the others say."""
+        """Return the present node of a key's slot by the majority of the others."""
         return next(node for slots, node in await self._slots() if slot_of(key) in slots)
 
     async def shard(self, number: int) -> tuple[Node, Node]:
-        """Return a primary and its replica: those that were the first and its replica, and so on."""
+        """Return an original primary and its replica, by their number."""
         one, other = self.nodes[number], self.nodes[number + len(self.nodes) // 2]
         is_primary = cast("list[Any]", await _ask(one, "ROLE"))[0] == "master"
         return (one, other) if is_primary else (other, one)
 
     async def kill_primary(self, node: Node) -> None:
-        """SIGKILL a primary, once its replica has all that it has; return when that one has taken over."""
+        """SIGKILL a primary, once its replica has all its data; return when that one has taken over."""
         await self.until_synchronised()
         node.process.kill()
         await self.until_replaced(node)
 
     async def until_replaced(self, node: Node) -> None:
-        """Wait until the replica of a primary that does not answer has taken over."""
+        """Wait until the replica of a silent primary has taken over."""
         others = [other for other in self.nodes if other != node]
         for _ in range(_MOST_LOOKS):
             owners = {owner for _, owner in await self._slots(others)}
@@ -103,7 +103,7 @@ class RedisCluster(ServerProcess):
         raise AssertionError(f"nobody took over from {node.address}")
 
     async def start_again(self, node: Node) -> None:
-        """Start a node that was killed; it comes back as a replica."""
+        """Restart a killed node, which becomes a replica."""
         node.process.start()
         await self.until_synchronised()
 
@@ -120,7 +120,7 @@ class RedisCluster(ServerProcess):
             await _ask(node, "CLUSTER", "SETSLOT", slot, "NODE", target.id)
 
     async def move_slots_at_once(self, keys: Sequence[str]) -> None:
-        """Move the slots of keys of one primary to another one: Valkey 9 copies, and then hands over."""
+        """Move the slots of keys of one primary to another one: Valkey 9 copies, and then switches over."""
         source = await self.primary_of(keys[0])
         target = next(owner for _, owner in await self._slots() if owner != source)
         ranges = [slot for key in keys for slot in (slot_of(key), slot_of(key))]
@@ -136,7 +136,7 @@ class RedisCluster(ServerProcess):
         raise AssertionError(f"slots do not move: {await _ask(source, 'CLUSTER', 'GETSLOTMIGRATIONS')}")
 
     async def some_keys(self, node: Node, most: int) -> list[str]:
-        """Return keys of a primary that it picks, each of another slot."""
+        """Return keys of a primary, each of another slot."""
         found = [str(key) for _ in range(most) if (key := await _ask(node, "RANDOMKEY"))]
         return list({slot_of(key): key for key in found}.values())
 
@@ -154,9 +154,9 @@ class RedisCluster(ServerProcess):
         return all("cluster_state:ok" in info for info in infos)
 
     async def until_synchronised(self) -> None:
-        """Wait until each replica that runs has what its primary has, and all nodes say that all is well.
+        """Wait until each running replica has its primary's data, and all nodes report a healthy cluster.
 
-        A node that was away takes itself for a primary until it hears that it is none any more.
+        A node that was away regards itself as a primary until another one corrects it.
         """
         for _ in range(_MOST_LOOKS):
             running = [node for node in self.nodes if node.process.is_running()]
@@ -194,7 +194,7 @@ async def running_redis_cluster(
 
 @asynccontextmanager
 async def running_cluster_as_server(directory: Path) -> AsyncGenerator[tuple[ServerProcess, str]]:
-    """Yield a cluster where a test asks for a server, and its URL."""
+    """Yield a cluster and its URL in the place of a single server."""
     async with running_redis_cluster(directory) as cluster:
         yield cluster, cluster.url
 
@@ -240,7 +240,7 @@ async def _bus_port(node: Node) -> int:
 
 
 async def _ask(node: Node, *command: str | int) -> Any:  # noqa: ANN401 -- replies are of any type
-    """Return what a node answers, as soon as it may write: its replica may be late on a busy machine."""
+    """Return the answer of a node once it may write: its replica may be late on a busy machine."""
     for _ in range(_MOST_LOOKS):
         try:
             return await _ask_at(node.port, *command)
@@ -254,7 +254,7 @@ async def _ask(node: Node, *command: str | int) -> Any:  # noqa: ANN401 -- repli
 async def _ask_at(port: int, *command: str | int) -> Any:  # noqa: ANN401 -- replies are of any type
     try:
         async with Redis(host=LOOPBACK, port=port, decode_responses=True, protocol=2) as redis:
-            # Its own parsers of replies want what we do not give.
+            # Its own parsers of replies need arguments that are not given here.
             redis.response_callbacks.clear()
             return cast("Any", await redis.execute_command(*command))
     except RedisError as error:

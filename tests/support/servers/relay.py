@@ -1,4 +1,4 @@
-"""TCP relays between processes and a server of this machine, which delay, hold, change or cut what passes."""
+"""TCP relays between processes and a local server, which delay, hold, change or cut the traffic."""
 
 import asyncio
 import ssl
@@ -14,20 +14,20 @@ PIECE = 1 << 20
 
 @dataclass(eq=False)
 class Connection:
-    """What a client has opened, and what was opened for it."""
+    """The two connections of a relayed client: its own, and the one to the server."""
 
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter
 
     def cut(self) -> None:
-        """Break it, in both directions."""
+        """Break both."""
         for each in (self.client, self.server):
             each.transport.abort()
 
 
 @dataclass
 class Relay:
-    """Passes everything on to the port `target`; `changed` says what becomes of each piece of an answer."""
+    """Forwards all traffic to the port `target`; `changed` replaces each piece of an answer."""
 
     target: int
     changed: Callable[[bytes], bytes] = bytes
@@ -40,11 +40,11 @@ class Relay:
         return f"{LOOPBACK}:{self.port}"
 
     async def asked(self, connection: Connection, piece: bytes) -> bytes:
-        """Return what is passed on of what a client sends, when it may pass; an `OSError` ends all."""
+        """Return the bytes to forward of a client's piece, once they may pass; an `OSError` ends all."""
         return piece
 
     async def answered(self, connection: Connection, piece: bytes) -> bytes:
-        """Return the same of what the server answers."""
+        """Return the bytes to forward of the server's answer."""
         return self.changed(piece)
 
     def cut(self) -> None:
@@ -53,7 +53,7 @@ class Relay:
             connection.cut()
 
     async def close(self) -> None:
-        """Break all connections, and wait until nothing serves one."""
+        """Break all connections, and wait until none is served."""
         self.cut()
         for serving in self._serving:
             serving.cancel()
@@ -117,7 +117,10 @@ async def running_relay(relay: R, context: ssl.SSLContext | None = None) -> Asyn
 
 @dataclass
 class Link(Relay):
-    """`delay` is in seconds, for each piece in each direction; while `flows` is not set nothing passes."""
+    """A relay with a delay.
+
+    `delay` is in seconds, for each piece in each direction; while `flows` is not set nothing passes.
+    """
 
     delay: float = 0
     flows: asyncio.Event = field(default_factory=asyncio.Event)
@@ -127,7 +130,7 @@ class Link(Relay):
         self.flows.set()
 
     async def until_held(self) -> None:
-        """Wait until something has come that does not pass."""
+        """Wait until a piece is held."""
         await self._held.wait()
 
     async def asked(self, connection: Connection, piece: bytes) -> bytes:
@@ -143,7 +146,7 @@ class Link(Relay):
 
 @dataclass(frozen=True)
 class Held:
-    """What is held: each command that carries all of these words, or each reply that does."""
+    """A rule for held pieces: each command that has all of these words, or each reply that does."""
 
     words: tuple[str, ...]
     of_replies: bool = False
@@ -154,7 +157,7 @@ class Held:
 
 @dataclass
 class RedisRelay(Relay):
-    """Holds by the names in `held`; a connection on which something is held brings nothing else either."""
+    """Holds pieces by the names in `held`; a connection with a held piece passes no other either."""
 
     held: dict[str, Held] = field(default_factory=dict[str, Held])
     _reached: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
@@ -168,15 +171,15 @@ class RedisRelay(Relay):
 
     @property
     def url(self) -> str:
-        """Where a process is to look for Redis; it waits for as long as anything is held."""
+        """The URL of Redis for a process; its requests wait while a piece is held."""
         return f"redis://{self.address}/0?socket_timeout=600"
 
     async def until_held(self) -> None:
-        """Wait until something is held by every name."""
+        """Wait until each name holds a piece."""
         await asyncio.gather(*(reached.wait() for reached in self._reached.values()))
 
     async def let_go(self) -> None:
-        """Let everything pass from now on; wait until Redis has answered what was held."""
+        """Pass all traffic from now on; wait until Redis has answered the held commands."""
         self._goes_on.set()
         await asyncio.gather(*(answered.wait() for answered in self._answered.values()))
 
@@ -191,7 +194,7 @@ class RedisRelay(Relay):
         return piece
 
     async def _hold(self, piece: bytes, *, of_replies: bool) -> set[str]:
-        """Return by which names a piece was held, once it may pass."""
+        """Return the names that held a piece, once it may pass."""
         found = {
             name for name, held in self.held.items() if held.of_replies is of_replies and held.fits(piece)
         }

@@ -1,4 +1,4 @@
-"""A Redis that is set back to what it was some time ago, as after a failover to a replica that lagged."""
+"""A Redis that is set back to an earlier state, as after a failover to a replica that lagged."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ return dumped
 
 @dataclass(frozen=True)
 class RedisCopy:
-    """What one server held at a moment under names of a pattern, but for those that begin so (`spared`)."""
+    """The keys of a server that match a pattern at a moment, without those with the prefixes `spared`."""
 
     url: str
     pattern: str
     spared: tuple[str, ...]
     keys: tuple[tuple[str, bytes, int], ...]
-    """Name, what it holds, and milliseconds that it lives (0: for ever)."""
+    """Name, value, and milliseconds to live (0: for ever)."""
 
     @classmethod
     async def take(cls, url: str, pattern: str = "*", spared: Sequence[str] = ()) -> Self:
-        """Copy what is there now."""
+        """Copy the present keys."""
         spared = ("everloop:reader:", *spared)
         async with connect_redis(url, NO_CIPHER) as redis:
             run = cast("Callable[..., Awaitable[list[tuple[bytes, bytes, int]]]]", redis.execute_command)
@@ -39,7 +39,7 @@ class RedisCopy:
         return cls(url, pattern, spared, tuple(key for key in keys if not key[0].startswith(spared)))
 
     async def bring_back(self) -> None:
-        """Put it back in one step, and break all connections: what has come since is gone."""
+        """Restore the copy in one step, and break all connections: later data is gone."""
         async with connect_redis(self.url, NO_CIPHER) as redis:
             names = cast("list[str]", await redis.keys(self.pattern))
             gone = [name for name in names if not name.startswith(self.spared)]

@@ -1,4 +1,4 @@
-"""A relay in front of an S3 server, which loses or spoils what passes through it."""
+"""A relay before an S3 server, which loses or damages the traffic."""
 
 import http.client
 from collections.abc import Callable, Generator
@@ -14,7 +14,7 @@ _OF_A_CONNECTION = frozenset({"connection", "keep-alive", "transfer-encoding", "
 
 
 def unchanged(content: bytes) -> bytes:
-    """Leave a body as it is."""
+    """Return a body unchanged."""
     return content
 
 
@@ -25,12 +25,12 @@ def flipped(content: bytes) -> bytes:
 
 @dataclass
 class Relay:
-    """What has passed, each as `METHOD /path?query`, and what is to become of what follows.
+    """The recorded requests, each as `METHOD /path?query`, and the rules for later ones.
 
-    Requests that it `loses` do not reach the server, whose client finds the connection closed; nor do those
-    that it `refuses` with the code that this returns, as S3 does. Bodies of
-    others go through `sent`, and those of answers through `answered`; the old length stays announced.
-    `uploads` are the contents that were put, with the checksums that were announced.
+    Requests that it `loses` do not reach the server, and their connection is closed; nor do those that it
+    `refuses` with the code that this returns, as S3 does. Bodies of others pass through `sent`, and those of
+    answers through `answered`; the announced length stays the old one. `uploads` are the contents that were
+    put, with the announced checksums.
     """
 
     endpoint: str
@@ -42,7 +42,7 @@ class Relay:
     answered: Callable[[bytes], bytes] = unchanged
 
     def refusal(self, request: str) -> tuple[int, dict[str, str], bytes] | None:
-        """Return status, headers and body for a request that is refused."""
+        """Return status, headers and body of a refused request."""
         if not (code := self.refuses(request)):
             return None
         body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
@@ -51,7 +51,7 @@ class Relay:
 
 @contextmanager
 def running_s3_relay(target: str) -> Generator[Relay]:
-    """Yield a relay to this endpoint. Signatures stay right, because the name of the host goes along."""
+    """Yield a relay to this endpoint. Signatures stay valid, because the host name is forwarded."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

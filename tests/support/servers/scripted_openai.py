@@ -1,4 +1,4 @@
-"""A model provider for tests: a real HTTP server that plays scripted replies, as a rule Chat Completions."""
+"""A model provider for tests: a real HTTP server with scripted replies, by default Chat Completions."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ class Reasoning:
 
 
 ANY_ID = "…"
-"""Stands for an id that is another one whenever the reply is played, as with real providers."""
+"""Stands for an id that differs in each played reply, as with real providers."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,16 @@ class Raw:
 
 
 Step = str | Reasoning | CallFragment | Raw | asyncio.Event
-"""What a reply does next: send a text or something else, or wait until the test sets the event."""
+"""A step of a reply: a text or another part to send, or an event of the test to wait for."""
 
 
 @dataclass(frozen=True)
 class Reply:
     """A streamed completion.
 
-    `finish_reason` is by default what the steps suggest. `usage` is (input, output) tokens, None for none.
-    `ending`: "done"; "bare" gives no finish reason; "quiet" ends the body after the last step;
-    "cut" loses the connection there.
+    `finish_reason` follows from the steps by default. `usage` is (input, output) tokens, None for none.
+    `ending`: "done"; "bare" gives no finish reason; "quiet" ends the body after the last step; "cut" loses
+    the connection there.
     """
 
     steps: Sequence[Step] = ()
@@ -85,7 +85,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """What a client sent. `disconnected` is set when it left before the reply was over."""
+    """A client's request. `disconnected` is set when the client left before the reply was over."""
 
     body: dict[str, JsonValue]
     headers: Mapping[str, str]
@@ -112,7 +112,7 @@ class ReceivedRequest:
 
 @dataclass(frozen=True)
 class Whole:
-    """A JSON body, whatever was asked for."""
+    """A JSON body, regardless of the request."""
 
     body: JsonValue
 
@@ -136,7 +136,7 @@ Script = Sequence[Answer] | Callable[[ReceivedRequest], Answer]
 
 
 def _said(message: dict[str, JsonValue]) -> JsonValue:
-    """Return what a message says, whoever does; a system prompt is the operator's own."""
+    """Return the text of a message of any role; a system prompt is the operator's own."""
     if message.get("role") == "system":
         return None
     calls = message.get("tool_calls")
@@ -146,18 +146,18 @@ def _said(message: dict[str, JsonValue]) -> JsonValue:
 
 
 def _written(reply: Reply) -> JsonValue:
-    """Return what the model says, and the arguments that it writes."""
+    """Return the model's text, and the arguments of its calls."""
     fragments = [step.arguments for step in reply.steps if isinstance(step, CallFragment)]
     return ["".join(step for step in reply.steps if isinstance(step, str)), *fragments]
 
 
 def tool_call(name: str, arguments: str = "{}", *, index: int = 0) -> CallFragment:
-    """Return a whole tool call, under an id that nobody knows before."""
+    """Return a complete tool call with a new id."""
     return CallFragment(index, ANY_ID, name, arguments)
 
 
 def by_model(**scripts: list[Answer]) -> Script:
-    """Return a script in which each model has its own."""
+    """Return a script that dispatches to a script for each model."""
     return lambda received: scripts[str(received.body["model"])].pop(0)
 
 
@@ -166,7 +166,7 @@ class ScriptedOpenAI:
 
     The script is a list of answers, in the order of the requests, or a function that answers a request. A
     request after the end of the list is refused with status 400, which no client retries. It listens on
-    `listener` instead of a loopback socket of its own if it is given one.
+    `listener` if given, otherwise on a loopback socket of its own.
     """
 
     def __init__(self, script: Script = (), listener: socket.socket | None = None) -> None:
@@ -178,7 +178,7 @@ class ScriptedOpenAI:
 
     @property
     def playing(self) -> int:
-        """How many replies are being streamed now."""
+        """The number of replies that are being streamed."""
         return len(self._playing)
 
     def requests_of(self, model: str) -> list[ReceivedRequest]:
@@ -191,7 +191,7 @@ class ScriptedOpenAI:
         return self.requests[number - 1]
 
     async def __aenter__(self) -> Self:
-        # It listens already: nobody has to wait for the server.
+        # The socket listens already, so that clients need not wait for the server.
         self._socket = self._listener or socket.create_server((LOOPBACK, 0))
         host, port = self._socket.getsockname()
         self.base_url = f"http://{host}:{port}/v1"
@@ -250,7 +250,7 @@ class _CutError(Exception):
 
 
 class _Stream(Response):
-    """Plays one reply and watches whether the client stays."""
+    """Plays one reply and records a disconnect of the client."""
 
     def __init__(
         self, reply: Reply | Wire, received: ReceivedRequest, playing: set[asyncio.Task[None]]

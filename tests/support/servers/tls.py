@@ -1,4 +1,4 @@
-"""TLS: certificates that only their own client trusts, and a proxy that speaks it in front of a server."""
+"""TLS: certificates that only their own client trusts, and a proxy that terminates it before a server."""
 
 import socket
 import ssl
@@ -19,7 +19,7 @@ from tests.support.servers.relay import Relay, running_relay
 
 
 def certificate_of(name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return what a server of this name shows, and a client that trusts it."""
+    """Return a server's TLS context for this name, and a client's that trusts it."""
     private, pem = _certificate(name)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as directory:
@@ -30,7 +30,7 @@ def certificate_of(name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 def certificate_files(name: str, directory: Path) -> Path:
-    """Write a file with the private key and the certificate of this name, which signs itself."""
+    """Write a file with the private key and the self-signed certificate of this name."""
     path = directory / f"{name}.pem"
     path.write_bytes(b"".join(_certificate(name)))
     return path
@@ -61,9 +61,9 @@ def _certificate(name: str) -> tuple[bytes, bytes]:
 
 @contextmanager
 def refusing_by_alert(context: ssl.SSLContext) -> Generator[int]:
-    """Yield the port of a server that says by TLS what is wrong with certificates, as HAProxy and Envoy do.
+    """Yield the port of a server that rejects certificates with a TLS alert, as HAProxy and Envoy do.
 
-    One of asyncio, such as the proxy below, goes away without a word.
+    A server of asyncio, such as the proxy below, closes without an alert.
     """
     listener = socket.create_server((LOOPBACK, 0))
 
@@ -85,7 +85,10 @@ def refusing_by_alert(context: ssl.SSLContext) -> Generator[int]:
 
 
 def _refuse(connection: socket.socket, context: ssl.SSLContext) -> None:
-    """Let TLS fail, and read what comes meanwhile: to close on it would reset the connection."""
+    """Fail the TLS handshake, and read the client's bytes in the meantime.
+
+    Closing with unread ones would reset the connection.
+    """
     beside = connection.dup()
     with suppress(OSError), context.wrap_socket(connection, server_side=True):
         raise AssertionError("the caller is known")
@@ -97,6 +100,6 @@ def _refuse(connection: socket.socket, context: ssl.SSLContext) -> None:
 
 @asynccontextmanager
 async def running_tls_proxy(port: int, context: ssl.SSLContext) -> AsyncGenerator[int]:
-    """Yield the port at which TLS is spoken for the server at `port`; both are on this machine."""
+    """Yield the local port of a TLS proxy for the local server at `port`."""
     async with running_relay(Relay(port), context) as relay:
         yield relay.port

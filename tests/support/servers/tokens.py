@@ -32,7 +32,7 @@ class SigningKey:
     private: PrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
 
     def token(self, *, header: Mapping[str, Any] | None = None, **claims: object) -> str:
-        """Return a good token for an hour; claims that are None are left out of it."""
+        """Return a valid token for an hour; claims that are None are left out."""
         now = int(time.time())
         said = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": now + 3600, "iat": now, **claims}
         named = {"kid": self.kid} if self.kid else {}
@@ -62,9 +62,9 @@ class SigningKey:
 
 @dataclass
 class Issuer:
-    """A server that publishes keys; it counts who asks. All but `url` may be changed while it runs.
+    """A server that publishes keys and counts requests. All but `url` may be changed while it runs.
 
-    With a `release`, answers wait for that; `reached` is set when somebody asks.
+    With a `release`, answers wait for it; `reached` is set by a request.
     """
 
     url: str = ""

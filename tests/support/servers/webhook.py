@@ -1,4 +1,4 @@
-"""A webhook on a port of its own that takes notifications, or does what its script says."""
+"""A webhook on a port of its own that accepts notifications, or follows its script."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ Step = int | tuple[int, Mapping[str, str]] | Literal["hang", "close"]
 
 @dataclass(frozen=True)
 class Notification:
-    """What was posted. Names of headers are in small letters."""
+    """A received notification. Names of headers are in lower case."""
 
     target: str
     headers: Mapping[str, str]
@@ -35,7 +35,7 @@ class Notification:
 
     @property
     def state(self) -> str:
-        """The state that it tells, of 1.0 as of 0.3; empty if it tells of an artifact."""
+        """The notified state, of 1.0 as of 0.3; empty for an artifact."""
         told = self.body.get("statusUpdate") or self.body.get("task") or self.body
         assert isinstance(told, dict)
         status = told.get("status")
@@ -48,7 +48,7 @@ class Notification:
 
 @dataclass
 class Webhook:
-    """`script` holds the next answers; when it is empty, the answer is 204."""
+    """`script` has the next answers; when it is empty, the answer is 204."""
 
     script: list[Step] = field(default_factory=list[Step])
     taken: list[Notification] = field(default_factory=list[Notification])
@@ -64,7 +64,7 @@ class Webhook:
 
     @property
     def states(self) -> list[str]:
-        """The states that were told, in the order in which they were taken."""
+        """The notified states, in the order of their acceptance."""
         return [state for each in self.taken if (state := each.state)]
 
     async def start(self) -> Self:
@@ -76,7 +76,7 @@ class Webhook:
     async def stop(self) -> None:
         """Refuse connections."""
         assert self._server
-        # What CPython 3.11 has accepted when a server closes, and given no transport yet, nobody would close.
+        # CPython 3.11 leaves a connection open that it has accepted without a transport when a server closes.
         for listener in self._server.sockets:
             asyncio.get_running_loop().remove_reader(listener)
         await asyncio.sleep(0)
@@ -84,12 +84,12 @@ class Webhook:
         await self._server.wait_closed()
 
     async def until(self, is_so: Callable[["Webhook"], bool]) -> None:
-        """Wait until something is so."""
+        """Wait until a condition holds."""
         async with self._changed:
             await self._changed.wait_for(lambda: is_so(self))
 
     async def until_delivered(self, *states: str) -> None:
-        """Wait until the last states that were told are these."""
+        """Wait until the last notified states are these."""
         await self.until(lambda hook: hook.states[-len(states) :] == list(states))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -97,7 +97,7 @@ class Webhook:
             if notification := await _read(reader):
                 await self._answer(notification, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # whoever sent it was killed
+            pass  # the sender was killed
         finally:
             writer.close()
 
@@ -127,7 +127,7 @@ async def _read(reader: asyncio.StreamReader) -> Notification | None:
 
 @asynccontextmanager
 async def running_webhook(*script: Step, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Webhook]:
-    """Yield a webhook that answers so, and then takes all."""
+    """Yield a webhook that gives these answers, and then accepts all."""
     hook = await Webhook(list(script), tls=tls).start()
     try:
         yield hook
@@ -136,6 +136,6 @@ async def running_webhook(*script: Step, tls: ssl.SSLContext | None = None) -> A
 
 
 def artifacts_of(notifications: Sequence[Notification]) -> list[JsonValue]:
-    """Return the artifacts that were told of."""
+    """Return the notified artifacts."""
     updates = [each.body["artifactUpdate"] for each in notifications if "artifactUpdate" in each.body]
     return [update["artifact"] for update in updates if isinstance(update, dict)]

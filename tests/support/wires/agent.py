@@ -13,7 +13,7 @@ from tests.support.wires.wires import Headers, Refusal, Wire
 
 
 async def refusal(call: Awaitable[object]) -> Refusal:
-    """Return what a call is refused with; fail if it is not."""
+    """Return the refusal of a call; fail if it succeeds."""
     try:
         answer = await call
     except Refusal as refused:
@@ -23,21 +23,21 @@ async def refusal(call: Awaitable[object]) -> Refusal:
 
 @dataclass(frozen=True)
 class Agent:
-    """`headers` go with every call (gRPC: metadata)."""
+    """`headers` are sent with each call (gRPC: metadata)."""
 
     wire: Wire
     headers: Headers = field(default_factory=dict[str, str])
 
     @property
     def binding(self) -> str:
-        """What cards call the binding."""
+        """The name of the binding in cards."""
         return self.wire.binding
 
     async def call(self, operation: str, request: Message) -> Any:  # noqa: ANN401 -- the operation's answer
         """Return the answer of an operation that does not stream.
 
         Raises:
-            Refusal: the server answers with an error.
+            Refusal: The server answers with an error.
         """
         reply = await self.wire.send(operation, MessageToDict(request), self.headers)
         return ParseDict(reply.result or {}, OPERATIONS[operation].answer())

@@ -1,4 +1,4 @@
-"""Server-sent events as HTML §9.2 writes them, strictly enough to notice what is no event stream."""
+"""Server-sent events by HTML §9.2, strict enough to detect other streams."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -12,7 +12,7 @@ from google.protobuf.json_format import ParseDict
 
 @dataclass(frozen=True)
 class Event:
-    """One event: its id, empty if it has none, and its JSON, None of what stands behind the last event.
+    """One event: its id, empty if it has none, and its JSON, None for the fields after the last event.
 
     `fields` are all that it has; a comment is the field "".
     """
@@ -23,23 +23,23 @@ class Event:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What it tells, without an envelope of JSON-RPC."""
+        """The content without a JSON-RPC envelope."""
         return self.data.get("result", self.data)
 
     @property
     def response(self) -> pb.StreamResponse:
-        """The same as 1.0 defines it."""
+        """The same in the form of 1.0."""
         return ParseDict(self.result, pb.StreamResponse())
 
     @property
     def text(self) -> str:
-        """What it adds to an artifact."""
+        """The text that it adds to an artifact."""
         artifact = self.result.get("artifactUpdate", self.result).get("artifact", {})
         return "".join(part.get("text", "") for part in artifact.get("parts", ()))
 
 
 async def events_of(response: httpx.Response) -> AsyncGenerator[Event]:
-    """Yield the events of a stream, and in the end the fields behind the last one."""
+    """Yield the events of a stream, and in the end the fields after the last one."""
     assert response.headers["content-type"].split(";")[0] == "text/event-stream"
     fields: dict[str, str] = {}
     async for line in _lines(response.aiter_text()):
@@ -54,7 +54,7 @@ async def events_of(response: httpx.Response) -> AsyncGenerator[Event]:
 
 
 async def _lines(texts: AsyncIterator[str]) -> AsyncGenerator[str]:
-    """Yield lines; httpx would also part them where Unicode does, which may be inside of JSON."""
+    """Yield lines; httpx would also split them at Unicode line ends, which may be inside of JSON."""
     rest = ""
     async for text in texts:
         *lines, rest = (rest + text).replace("\r\n", "\n").split("\n")

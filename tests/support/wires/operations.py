@@ -1,4 +1,4 @@
-"""The operations of A2A, by their names in 1.0, and what clients of each version put on the wire for them."""
+"""The operations of A2A, by their names in 1.0, and their wire forms in each version."""
 
 import base64
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ HOOK = "https://hooks.example/x"
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation: its answer and its place in REST (§5.3), where fields of the request stand in braces.
+    """An operation: its answer and its place in REST (§5.3), with fields of the request in braces.
 
     `method` is its name on JSON-RPC in 0.3, empty where it has none; `rpc` on gRPC, where that differs.
     """
@@ -69,13 +69,13 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 LEGACY = [name for name, operation in OPERATIONS.items() if operation.method]
-"""What there is in 0.3."""
+"""The operations of 0.3."""
 
 
 def params_of(
     operation: str, task_id: str = "", config_id: str = "c1", refers_to: tuple[str, ...] = ()
 ) -> Json:
-    """Return parameters of 1.0 that are right; a send without a task starts one."""
+    """Return valid parameters of 1.0; a send without a task starts one."""
     match operation:
         case "SendMessage" | "SendStreamingMessage":
             message: Json = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": "hi"}]}
@@ -95,7 +95,7 @@ def params_of(
 
 
 def legacy_params(operation: str, params: Json) -> Json:
-    """Return parameters of 1.0 as JSON-RPC of 0.3 has them."""
+    """Return parameters of 1.0 in the JSON-RPC form of 0.3."""
     match operation:
         case "SendMessage" | "SendStreamingMessage":
             message = params["message"]
@@ -130,7 +130,7 @@ def _legacy_part(part: Json) -> Json:
 
 
 def legacy_proto(operation: str, params: Json) -> Json:
-    """Return parameters of 1.0 as the protobuf messages of 0.3 have them, which name tasks by their paths."""
+    """Return parameters of 1.0 as protobuf messages of 0.3, which name tasks by their paths."""
     if operation in {"SendMessage", "SendStreamingMessage"}:
         message: Mapping[str, Any] = params["message"]
         rest = {name: value for name, value in message.items() if name not in {"parts", "referenceTaskIds"}}

@@ -1,4 +1,4 @@
-"""A client that reads server-sent events itself, so that it can go on after the last one it has seen."""
+"""A client that reads server-sent events itself, so that it can resume after the last one."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -13,9 +13,9 @@ Event = dict[str, Any]
 
 
 class RawStream:
-    """What one client has seen of a task, over any number of connections.
+    """The events of a task that one client has read, over any number of connections.
 
-    `texts` is what each artifact says, by the rules of A2A 1.0 §4.2.2.
+    `texts` are the artifacts' texts, by the rules of A2A 1.0 §4.2.2.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class RawStream:
 
     @asynccontextmanager
     async def resumed(self, url: str) -> AsyncGenerator[AsyncIterator[Event]]:
-        """Yield the events after the last one that was seen."""
+        """Yield the events after the last one that was read."""
         headers = {"Last-Event-ID": self.last_id}
         async with self._stream(url, "SubscribeToTask", {"id": self.task_id}, headers) as events:
             yield events
@@ -63,7 +63,7 @@ class RawStream:
                 answer = json.loads(value)
                 assert "result" in answer, answer
                 self._add(answer["result"])
-                # Only now: a connection that breaks before leaves us where we were.
+                # Only now: a connection that breaks earlier leaves the position unchanged.
                 self.last_id = position or self.last_id
                 yield answer["result"]
 

@@ -1,6 +1,6 @@
-"""One client for each binding of A2A in each version, with nothing between a test and the wire but encoding.
+"""One client for each binding of A2A in each version, which only encodes.
 
-They keep what the official client hides: statuses, headers, codes, details, bytes.
+They return the parts that the official client hides: statuses, headers, codes, details, bytes.
 """
 
 import json
@@ -30,7 +30,7 @@ JSONRPC, REST, GRPC = "JSONRPC", "HTTP+JSON", "GRPC"
 ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 
 Call = dict[str, Any]
-"""What httpx needs for a request."""
+"""The arguments of httpx for a request."""
 
 Headers = Mapping[str, str]
 
@@ -45,7 +45,7 @@ def each(names: Iterable[str] = NAMES, *, gate: Collection[str] = NAMES[:1]) -> 
 
 @dataclass
 class Refusal(Exception):  # noqa: N818 -- it is what a test expects
-    """What a call is refused with. `code` is the binding's own: JSON-RPC's, HTTP's, or gRPC's name."""
+    """The refusal of a call. `code` is the binding's own: JSON-RPC's, HTTP's, or gRPC's name."""
 
     code: int | str
     message: str
@@ -65,9 +65,9 @@ class Refusal(Exception):  # noqa: N818 -- it is what a test expects
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back: the status of HTTP or gRPC, headers or metadata in small letters, and the content.
+    """The answer: the status of HTTP or gRPC, headers or metadata in lower case, and the content.
 
-    That of gRPC is JSON as REST would have it.
+    gRPC's content is in the JSON of REST.
     """
 
     status: int | str
@@ -76,17 +76,17 @@ class Reply:
 
     @property
     def json(self) -> Any:  # noqa: ANN401 -- any JSON
-        """The content; of a stream the last event."""
+        """Return the content; of a stream the last event."""
         if self.headers.get("content-type", "").startswith("text/event-stream"):
             return json.loads(self.body.rpartition(b"data: ")[2].partition(b"\r\n")[0])
         return json.loads(self.body)
 
     @property
     def result(self) -> Any:  # noqa: ANN401 -- any JSON
-        """What was answered.
+        """Return the result.
 
         Raises:
-            Refusal: it was an error.
+            Refusal: It was an error.
         """
         if refused := self.refusal:
             raise refused
@@ -106,12 +106,12 @@ class Reply:
 
     @property
     def reason(self) -> str:
-        """Why it was refused; empty: it was not."""
+        """The reason of a refusal, or empty."""
         refused = self.refusal
         return refused.reason if refused else ""
 
     def without(self, task_id: str) -> "Reply":
-        """Return it as it would be for any other task of an id as long."""
+        """Return it as for any other task with an id of this length."""
         hidden = "I" * len(task_id)
         headers = {name: value.replace(task_id, hidden) for name, value in self.headers.items()}
         return Reply(self.status, headers, self.body.replace(task_id.encode(), hidden.encode()))
@@ -126,26 +126,26 @@ class Wire(ABC):
 
     @property
     def name(self) -> str:
-        """Its name among `NAMES`."""
+        """Its name in `NAMES`."""
         return f"{ {JSONRPC: 'JSON-RPC', REST: 'REST', GRPC: 'gRPC'}[self.binding] } {self.version}"
 
     @property
     def is_legacy(self) -> bool:
-        """Whether it is of 0.3."""
+        """True for 0.3."""
         return self.version == "0.3"
 
     @abstractmethod
     async def send(
         self, operation: str, params: Json, headers: Headers | None = None, agent: str = ""
     ) -> Reply:
-        """Call an operation, with parameters of 1.0, at the address of an agent; read all that comes."""
+        """Call an operation, with parameters of 1.0, at the address of an agent; read the complete answer."""
 
     @abstractmethod
     def stream(self, operation: str, params: Json, headers: Headers | None = None) -> AsyncGenerator[Event]:
         """Yield the events of a streaming operation; close it to leave early.
 
         Raises:
-            Refusal: the server answers with an error, or ends with one.
+            Refusal: The server answers with an error, or ends with one.
         """
 
 
@@ -157,14 +157,14 @@ class HttpWire(Wire):
 
     @abstractmethod
     def written(self, operation: str, params: Json) -> Call:
-        """Return what httpx needs for an operation, with parameters of 1.0."""
+        """Return the arguments of httpx for an operation, with parameters of 1.0."""
 
     @abstractmethod
     def raw(self, params: object, *, stream: bool = False) -> Call:
-        """Return what httpx needs to send a message with parameters as they stand."""
+        """Return the arguments of httpx for a message with unchanged parameters."""
 
     def raw_body(self, content: bytes, **headers: str) -> Call:
-        """Return what httpx needs to send a message with any body."""
+        """Return the arguments of httpx for a message with any body."""
         call = self.raw({})
         return {
             "method": "POST",
@@ -174,7 +174,7 @@ class HttpWire(Wire):
         }
 
     def call(self, operation: str, params: Json, headers: Headers | None = None, agent: str = "") -> Call:
-        """Return what httpx needs, at the address of an agent."""
+        """Return the arguments of httpx at the address of an agent."""
         call = self.written(operation, params)
         prefix = f"/agents/{agent}" if agent else ""
         return {**call, "url": prefix + call["url"], "headers": {**call["headers"], **(headers or {})}}
@@ -204,7 +204,7 @@ class HttpWire(Wire):
 
 
 def reply_of(answer: httpx.Response) -> Reply:
-    """Return what came over HTTP, but for the time."""
+    """Return the answer over HTTP, without the time."""
     received = {name: value for name, value in answer.headers.items() if name != "date"}
     return Reply(answer.status_code, received, answer.content)
 
@@ -252,13 +252,13 @@ class RestWire(HttpWire):
 
 
 def _query(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Return query parameters as §11.5 writes them: booleans in small letters."""
+    """Return query parameters by §11.5: booleans in lower case."""
     return {name: str(v).lower() if isinstance(v, bool) else str(v) for name, v in fields.items()}
 
 
 @dataclass(frozen=True)
 class GrpcWire(Wire):
-    """gRPC (§10); an agent is a tenant, and 0.3 knows the default agent only."""
+    """gRPC (§10); an agent is a tenant, and 0.3 has the default agent only."""
 
     binding: str = field(default=GRPC, init=False)
     channel: grpc.aio.Channel = field(kw_only=True)

@@ -1,4 +1,4 @@
-"""A task whose model writes calls of artifact tools: what an attempt publishes, and what subscribers see."""
+"""A task whose model writes calls of artifact tools: publishes of an attempt, and the subscribers' view."""
 
 import json
 from enum import Enum, auto
@@ -29,7 +29,7 @@ TOOLS = {
 
 
 class Publish(Enum):
-    """How a publish ends; a writer cannot tell the last two apart."""
+    """The end of a publish; a writer cannot distinguish the last two."""
 
     WORKS = auto()
     IS_LOST = auto()
@@ -37,13 +37,13 @@ class Publish(Enum):
 
 
 class Reader:
-    """A subscriber, and the stores of a task whose artifact tool calls are being written."""
+    """A subscriber, and the stores of a task during the artifact tool calls of its model."""
 
     def __init__(self) -> None:
         self.views, self.artifacts = TaskViews(database()), new_artifacts()
 
     async def begin(self, stored: str | None = None) -> None:
-        """Create the task, and perhaps an artifact `doc` that is stored and shown."""
+        """Create the task, and optionally a stored and shown artifact `doc`."""
         await database().flushdb()
         await self.views.create(new_view(TASK))
         if stored is not None:
@@ -75,7 +75,7 @@ class Attempt:
         self.streams = ArtifactStreams(publisher, CONTEXT, POSITION, attempt_number(0, number), TOOLS)
 
     async def write(self, call: ToolCall, piece: str, how: Publish = Publish.WORKS, number: int = 0) -> None:
-        """Take a piece of a call and publish what it adds."""
+        """Take a piece of a call and publish its addition."""
         self.streams.add(ArgumentsDelta(piece, number, call.name))
         await self.publish(await self.streams.chunks(), how)
 
@@ -92,7 +92,7 @@ class Attempt:
         await self.streams.reconcile(reply)
 
     async def fail(self) -> None:
-        """End for good without a reply."""
+        """End with a final failure and without a reply."""
         await self.streams.reconcile(None)
 
 

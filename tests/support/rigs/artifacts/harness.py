@@ -1,4 +1,4 @@
-"""A model's hands: tests call the tools of the plugin `artifacts` as a model does."""
+"""A model's side: tests call the tools of the plugin `artifacts` as a model does."""
 
 import json
 
@@ -14,7 +14,7 @@ from tests.support.rigs.tool_rig import ToolRig
 
 
 class ArtifactHarness:
-    """Calls tools one after the other."""
+    """Calls tools in sequence."""
 
     def __init__(self, *, granular: bool = False) -> None:
         tools = artifacts("granular" if granular else "update").tools
@@ -40,6 +40,6 @@ class ArtifactHarness:
         return (await render_artifact(self.rig.artifacts, await self.stored(artifact_id))).parts
 
     async def put(self, artifact_id: str, content: bytes, media_type: str = "") -> None:
-        """Store an artifact that the model has not written."""
+        """Store an artifact of another author than the model."""
         part = NewPart("file", content, media_type, "a.bin")
         await self.rig.artifacts.apply(self.context, artifact_id, Create("t", (part,), is_input=True))

@@ -1,4 +1,4 @@
-"""What the tests of tools' artifacts share: stores that fail, and what became of an artifact."""
+"""A rig for tests of tools' artifacts: stores that fail, and the shown state of an artifact."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -18,17 +18,17 @@ from tests.support.stores import database
 MIB = 1024 * 1024
 
 Act = Callable[[ToolContext], Awaitable[object]]
-"""What a tool does."""
+"""The action of a tool."""
 
 CONTEXT = context_key("owner", "c")
-"""Where a `ToolRig` keeps artifacts."""
+"""The context of a `ToolRig`'s artifacts."""
 
 
 class RecordingArtifacts(Artifacts):
-    """Remembers what it was asked for, and may fail at it.
+    """An artifact store that records calls, and may fail.
 
-    `fails_before` and `fails_after` get the number of the change, from 1, and return what is raised before,
-    or after, it is made.
+    `fails_before` and `fails_after` get the number of the change, from 1, and return the error to raise
+    before, or after, it is made.
     """
 
     def __init__(self) -> None:
@@ -65,14 +65,14 @@ async def content_of(rig: ToolRig, artifact_id: str, index: int = 0) -> bytes:
 
 
 async def shown(rig: ToolRig, artifact_id: str) -> tuple[Part, ...]:
-    """Return what subscribers see of an artifact."""
+    """Return an artifact as subscribers see it."""
     found = await rig.views.artifact(rig.task_id, artifact_id)
     assert found
     return found.parts
 
 
 async def run_tool(act: Act, artifacts: RecordingArtifacts | None = None) -> tuple[ToolRig, ToolMessage]:
-    """Call a tool that does this."""
+    """Call a tool with this action."""
 
     @tool(idempotent=True)
     async def write(context: ToolContext) -> str:

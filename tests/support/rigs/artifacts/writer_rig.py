@@ -1,4 +1,4 @@
-"""An agent whose model writes artifacts: its calls in pieces, and what becomes of the artifact `doc`."""
+"""An agent whose model writes artifacts: its calls in pieces, and the resulting artifact `doc`."""
 
 import json
 
@@ -23,7 +23,7 @@ def arguments(text: str, *, append: bool = False, artifact_id: str = "doc") -> s
 
 
 def fragments(text: str, *stops: Step, append: bool = False) -> list[Step]:
-    """Return a call in three pieces, with stops behind the first half of its text."""
+    """Return a call in three pieces, with pauses after the first half of its text."""
     written = arguments(text, append=append)
     head, half = written.index("text") + 3, written.index(text[0], written.index("text")) + len(text) // 2
     first = CallFragment(0, "a", "artifact_update", written[:head])
@@ -32,7 +32,7 @@ def fragments(text: str, *stops: Step, append: bool = False) -> list[Step]:
 
 
 async def begin_doc(rig: ModelRig) -> None:
-    """Let an earlier iteration have begun an artifact, which is stored and shown."""
+    """Store and show an artifact of an earlier iteration."""
     part = NewPart("text", BASE.encode())
     writer = ArtifactPublisher(rig.artifacts, rig.task, 0, rig.views)
     await writer.apply(rig.context, "doc", Create(rig.task.task_id, (part,), "Doc"))

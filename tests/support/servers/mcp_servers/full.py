@@ -64,14 +64,14 @@ async def wait_for(event: str) -> str:
 
 @server.tool
 async def happen(event: str) -> str:
-    """Let an event happen."""
+    """Trigger an event."""
     _events[event].set()
     return event
 
 
 @server.tool
 async def hang(name: str) -> str:
-    """Wait until this is cancelled, which is an event."""
+    """Wait until this is cancelled, which triggers an event."""
     _events[f"{name} began"].set()
     try:
         await asyncio.Event().wait()
@@ -82,7 +82,7 @@ async def hang(name: str) -> str:
 
 @server.tool
 async def steps(context: Context, text: str = "") -> str:
-    """Report progress, and wait until it was heard."""
+    """Report progress, and wait until it was received."""
     for step in (1, 2):
         await context.report_progress(step, 2, text or None)
         await _events[f"step {step} heard"].wait()
@@ -108,7 +108,7 @@ def files() -> CallToolResult:
 
 @server.resource("test://linked/c.txt", mime_type="text/plain")
 def linked() -> str:
-    """Return what `files` links to."""
+    """Return the file that `files` links to."""
     return "linked text"
 
 
@@ -145,7 +145,7 @@ async def die() -> str:
 
 @server.tool
 async def reshape(context: Context) -> str:
-    """Give the tool `shape` another schema, and say so."""
+    """Give the tool `shape` another schema, and send a notification."""
     await reshape_quietly()
     await context.send_notification(ToolListChangedNotification())
     return "done"
@@ -153,7 +153,7 @@ async def reshape(context: Context) -> str:
 
 @server.tool
 async def reshape_quietly() -> str:
-    """Give the tool `shape` another schema, and tell nobody."""
+    """Give the tool `shape` another schema without a notification."""
     server.local_provider.remove_tool("shape")
     _offer_shape(f"shape {next(_shapes)}")
     return "done"

@@ -1,6 +1,6 @@
-"""An MCP server written by hand, which says what no SDK would. Run it as `python odd.py`.
+"""A handwritten MCP server with malformed output. Run it as `python odd.py`.
 
-Its tools are named for what they do: `log` writes to its standard output what is no message.
+Its tools are named for their action: `log` writes lines to its standard output that are not messages.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""An MCP server written by hand, so that it starts at once: `python quick.py`, over its standard input.
+"""A handwritten MCP server that starts at once: `python quick.py`, over its standard input.
 
-Its tools are about its process: who it is, what it knows, and how it ends or does not.
+Its tools are about its process: its id, its environment, and its end.
 """
 
 import json
@@ -20,7 +20,7 @@ PARAMETERS: dict[str, dict[str, str]] = {
 
 
 def main() -> None:
-    """Answer each request in turn until there are no more; a tool that hangs is not answered."""
+    """Answer the requests in order until the input ends; a tool that hangs is not answered."""
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         if "id" in asked and (answer := _answer(asked)):
@@ -53,20 +53,20 @@ def _listed(name: str) -> dict[str, Any]:
 
 
 def _call(tool: str, mark: str = "", flag: str = "") -> str:
-    """Return what a tool says."""
+    """Return the result of a tool."""
     match tool:
         case "pid":
             return str(os.getpid())
         case "environment":
             return str(dict(os.environ))
-        case "die_once":  # where the mark is already, it lives on
+        case "die_once":  # if the mark exists already, it lives on
             if not Path(mark).exists():
                 Path(mark).touch()
                 os._exit(1)
             return "alive"
-        case "hang":  # but answer others
+        case "hang":  # but answers others
             Path(flag).touch()
-        case "stick":  # and looks at nothing any more
+        case "stick":  # and reads no more input
             Path(flag).write_text(str(os.getpid()))
             time.sleep(600)
         case _:

@@ -1,7 +1,7 @@
-"""A small MCP server for tests, made with the official SDK; clients may hear when its tools change.
+"""A small MCP server for tests, made with the official SDK, which may notify clients of changed tools.
 
-Run as `python small.py stdio`, or `… http PORT`. The descriptions of its tools count its lists.
-What it says of the tool `erase` is in the file that HINTS names in its environment, as JSON.
+Run as `python small.py stdio`, or `… http PORT`. The descriptions of its tools count its lists. The
+annotations of the tool `erase` are JSON in the file that HINTS names in its environment.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _events: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
 
 class CountingServer(MCPServer):
-    """Says in the description of each tool how often its tools were listed."""
+    """A server whose tool descriptions count how often its tools were listed."""
 
     listed = 0
 
@@ -39,7 +39,7 @@ def _hinted(tool: Tool) -> Tool:
 
 
 PROMISED = {"type": "object", "properties": {"text": {"pattern": "^(a+)+$"}}}
-"""A pattern that Python's `re` would need longer for than anybody lives."""
+"""A schema with a pattern that takes Python's `re` practically for ever."""
 
 
 server = CountingServer("small")
@@ -47,14 +47,14 @@ server = CountingServer("small")
 
 @server.tool()
 async def change(context: Context) -> str:
-    """Say that the tools have changed."""
+    """Notify clients that the tools have changed."""
     await context.notify_tools_changed()
     return "done"
 
 
 @server.tool()
 def erase(ledger: str) -> str:
-    """Write a line into a file; what it says of itself may change."""
+    """Write a line into a file; the tool's annotations may change."""
     with Path(ledger).open("a") as lines:
         lines.write("erased\n")
     return "erased"
@@ -68,13 +68,13 @@ async def pid() -> int:
 
 @server.tool()
 async def promise(end: str) -> dict[str, str]:
-    """Return what may not fit the schema that is listed for it."""
+    """Return a result that may not fit the listed schema."""
     return {"text": "a" * 41 + end}
 
 
 @server.tool()
 async def hang(name: str) -> str:
-    """Wait for ever; that it began is an event."""
+    """Wait for ever; the start is an event."""
     _events[f"{name} began"].set()
     await asyncio.Event().wait()
     return "never"
@@ -89,7 +89,7 @@ async def wait_for(event: str) -> str:
 
 @server.tool()
 async def happen(event: str) -> str:
-    """Let an event happen."""
+    """Trigger an event."""
     _events[event].set()
     return event
 

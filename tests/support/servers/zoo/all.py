@@ -1,4 +1,4 @@
-"""All that are in the zoo, and the loop that each has to pass: two iterations with two parallel tools."""
+"""All providers of the zoo, and the loop that each has to pass: two iterations with two parallel tools."""
 
 from tests.support.servers.zoo.anthropic import Anthropic, Copilot
 from tests.support.servers.zoo.deepseek import DeepSeek
@@ -40,10 +40,10 @@ VARIANTS: list[type[Provider]] = [
     QwenWithoutParser,
     KimiK2,
 ]
-"""Of a provider: other models, or older versions."""
+"""Variants of a provider: other models, or older versions."""
 
 SPEAKING: list[type[Provider]] = [*PROVIDERS, OpenAIResponses]
-"""All of them, whichever API they have."""
+"""All of them, with either API."""
 
 ASKING = Played(
     thought="Two look-ups: Köln 🜁 and Ålesund.",

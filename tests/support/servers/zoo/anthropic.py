@@ -48,7 +48,7 @@ def _bad(message: str, source: str) -> NoReturn:
 
 
 class Anthropic(Provider):
-    """api.anthropic.com/v1/chat/completions. It ignores what it does not know, and gives no thought."""
+    """api.anthropic.com/v1/chat/completions. It ignores unknown fields, and returns no thoughts."""
 
     name = "anthropic"
     model = "claude-haiku-4-5-20251001"
@@ -176,7 +176,7 @@ class Anthropic(Provider):
 
 
 class Copilot(Anthropic):
-    """Claude behind GitHub Copilot: most keys are left out until they say something."""
+    """Claude behind GitHub Copilot: most keys are left out while they are empty."""
 
     model = "claude-haiku-4.5"
     quirks = (

@@ -1,4 +1,4 @@
-"""DeepSeek: thinks unless it is told not to, and wants its reasoning back."""
+"""DeepSeek: thinks unless switched off, and requires its reasoning back."""
 
 from collections.abc import Mapping
 from typing import ClassVar, NoReturn

@@ -81,7 +81,7 @@ class VLLM(LocalServer):
             ),
             evidence="reported",
         ),
-        # It stays in the conversation: so it is for every later call too.
+        # It stays in the conversation: so every later call fails, too.
         "no images": faulty(
             "refused",
             "agents' logs",
@@ -136,7 +136,7 @@ class VLLM(LocalServer):
 
 
 class QwenWithoutParser(VLLM):
-    """Qwen behind vLLM without --reasoning-parser: its template has begun the thought already."""
+    """Qwen behind vLLM without --reasoning-parser: its template has already opened the thought."""
 
     model = "Qwen/Qwen3-235B-A22B-Thinking-2507-FP8"
     quirks = (
@@ -243,7 +243,7 @@ class LlamaCpp(LocalServer):
                 n_ctx=8192,
             ),
         ),
-        # Neither of the two ever gets better, but nothing in it says so.
+        # Neither of the two ever recovers, but nothing in it says so.
         "no images": faulty(
             "down",
             f"{_LLAMA} tools/server/server-common.cpp",
@@ -322,7 +322,7 @@ class OldLlamaCpp(LlamaCpp):
 
     quirks = (
         *LlamaCpp.quirks,
-        # They are written only where there is an id; that some build sends such calls follows from it.
+        # They are written only with an id; it follows that some build sends such calls.
         Quirk("neither id nor type in a call", f"{_LLAMA} common/chat.cpp", "assumed"),
     )
 

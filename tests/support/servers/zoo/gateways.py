@@ -1,4 +1,4 @@
-"""Servers between a client and the providers, each of which changes what it passes on."""
+"""Servers between a client and the providers, each of which changes the traffic."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -106,7 +106,7 @@ class OllamaBehindLiteLLM(Ollama):
 
 
 class FunctionCalls(OpenAI):
-    """A gateway that still speaks of functions, as OpenAI did before there were tools: one call a reply."""
+    """A gateway with function calls, OpenAI's form before tools: one call a reply."""
 
     name = "functions"
     model = "gemini-1.5-pro"

@@ -1,4 +1,4 @@
-"""Gemini by its endpoint for OpenAI's clients: a signature of each first call has to come back."""
+"""Gemini by its endpoint for OpenAI's clients: it requires the signature of each first call back."""
 
 from collections.abc import Mapping
 from typing import ClassVar, NoReturn
@@ -46,11 +46,11 @@ _FIELDS = frozenset(
     ]
 )
 ANY_SIGNATURE = "skip_thought_signature_validator"
-"""Taken in the place of a signature (continue PR 8865)."""
+"""Accepted in the place of a signature (continue PR 8865)."""
 
 
 def _error(code: int, message: str, status: str, details: JsonValue = None) -> JsonValue:
-    """Return an error as this endpoint gives it: in an array."""
+    """Return an error in this endpoint's form: in an array."""
     error: Object = {"code": code, "message": message, "status": status}
     return [{"error": {**error, "details": details} if details else error}]
 
@@ -195,7 +195,7 @@ class Gemini(Provider):
 
 
 class Gemini2(Gemini):
-    """Gemini 2.5: no signature is wanted, and no call has an id."""
+    """Gemini 2.5: no signature is required, and no call has an id."""
 
     model = "gemini-2.5-flash"
     quirks = (*Gemini.quirks, Quirk('id: "" in each call', "https://github.com/vercel/ai/issues/7834"))
@@ -210,7 +210,7 @@ class Gemini2(Gemini):
 
 
 class Vertex(Gemini):
-    """Vertex AI that streams arguments: indexes are wrong, names and ids stand in each fragment."""
+    """Vertex AI that streams arguments: indexes are wrong, names and ids are in each fragment."""
 
     model = "google/gemini-3.1-pro-preview"
     quirks = (

@@ -1,4 +1,4 @@
-"""Groq: refuses each property that it does not know, also those that it sent itself."""
+"""Groq: refuses each unknown property, also those that it sent itself."""
 
 from collections.abc import Mapping
 from typing import ClassVar, NoReturn
@@ -78,7 +78,7 @@ class Groq(Provider):
         Quirk("reasoning in `reasoning`", f"{_FIXTURES}/groq-reasoning.chunks.txt"),
     )
     faults: ClassVar[Mapping[str, Fault]] = {
-        # The model wrote it: the next try may go better (pydantic-ai PR 4354).
+        # The model wrote it: a retry may succeed (pydantic-ai PR 4354).
         "error in stream": broken_stream(
             "unreadable",
             "https://github.com/sst/opencode/issues/1018",

@@ -1,4 +1,4 @@
-"""Stages for the models that ship: a server of the zoo plays what the checks of models want."""
+"""Stages for the models that ship: a server of the zoo plays the replies that checks of models require."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -66,7 +66,7 @@ def _calls(event: Object) -> list[Object]:
 
 
 class ServerHarness(ProviderHarness):
-    """A model that ships, which asks a server of the zoo."""
+    """A shipped model, which asks a server of the zoo."""
 
     def __init__(self, make: Callable[[Entry], Model], kind: type[ThinkingOpenAI | OpenAIResponses]) -> None:
         super().__init__()

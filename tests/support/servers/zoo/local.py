@@ -1,4 +1,4 @@
-"""What servers that people run themselves have in common; Ollama and LM Studio."""
+"""Common parts of self-hosted servers; Ollama and LM Studio."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -31,10 +31,10 @@ _BAD = "invalid_request_error"
 
 
 class LocalServer(Provider):
-    """What the four have in common: reasoning in a field, or inline, and usage only when asked for."""
+    """The common base of the four: reasoning in a field, or inline, and usage only on request."""
 
     reasoning: ClassVar[str] = ""
-    """The field of a delta; empty: the thought stands in the content, within <think>."""
+    """The field of a delta; empty: the thought is in the content, within <think>."""
 
     def play(self, given: Given, body: Object) -> list[Object | str]:
         reply = given.reply
@@ -174,7 +174,7 @@ _TRACKER = "https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues"
 
 
 class LMStudio(LocalServer):
-    """LM Studio, whose developer setting for reasoning is off: thought stands in the content."""
+    """LM Studio, whose developer setting for reasoning is off: the thought is in the content."""
 
     name = "lmstudio"
     model = "qwen3-30b-a3b-128k"

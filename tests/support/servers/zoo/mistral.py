@@ -1,4 +1,4 @@
-"""Mistral: strict in what it takes, and its thoughts are parts of the content."""
+"""Mistral: strict in its requests, and with thoughts as parts of the content."""
 
 import re
 from collections.abc import Mapping
@@ -206,7 +206,7 @@ class Mistral(Provider):
 
 
 class HostedGlm(Mistral):
-    """A model of somebody else at Mistral: calls come in pieces, each with an empty name but the first."""
+    """A third-party model at Mistral: calls come in pieces, each with an empty name but the first."""
 
     model = "zai-glm-5-2"
     quirks = (

@@ -171,7 +171,7 @@ class OpenAI(Provider):
             ),
             evidence="reported",
         ),
-        # Of these three the manuals have the status and the code, and not for all the type.
+        # The manuals have status and code of these three, and not all types.
         "credit": faulty(
             "refused",
             "https://www.developersdigest.tech/errors/api/openai-api",
@@ -258,7 +258,7 @@ class OpenAI(Provider):
                 "temperature",
                 "unsupported_value",
             )
-        # 5.6 reasons by default; 5.4 and 5.5 too, as one report has it, which another contradicts.
+        # 5.6 reasons by default; 5.4 and 5.5 too, according to one report, which another contradicts.
         thinks = body.get("reasoning_effort", "medium") != "none"
         if model.startswith(("gpt-5.4", "gpt-5.5", "gpt-5.6")) and body.get("tools") and thinks:
             _bad(
@@ -284,7 +284,7 @@ class OpenAI(Provider):
         return [*events, *self.after(reply, body)]
 
     def after(self, reply: Played, body: Object) -> list[Object]:
-        """Return what follows on the finish reason."""
+        """Return the events after the finish reason."""
         if not is_asked_for_usage(body):
             return []
         details: Object = {"cached_tokens": 0, "audio_tokens": 0}
@@ -293,7 +293,7 @@ class OpenAI(Provider):
         ]
 
     def head(self, body: Object) -> Object:
-        """Return what all chunks begin with."""
+        """Return the common fields of all chunks."""
         return {
             "id": "chatcmpl-D0q8",
             "object": "chat.completion.chunk",

@@ -1,4 +1,4 @@
-"""OpenRouter: many providers behind one address; reasoning has details that should come back."""
+"""OpenRouter: many providers behind one address; reasoning has details that should be sent back."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -184,7 +184,7 @@ class OpenRouterToOpenAI(OpenRouter):
     model = "openai/gpt-5.6-luna"
     quirks = (
         *OpenRouter.quirks,
-        # Recorded where the reply was not streamed; that it is cut so in a stream is a guess.
+        # Recorded without streaming; the same cut in a stream is a guess.
         Quirk(
             "a summary and an encrypted entry have the same index, and differ in type",
             f"{_CASSETTES} (preserve_reasoning_block)",

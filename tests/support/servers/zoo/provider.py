@@ -1,9 +1,9 @@
-"""What the providers of the zoo have in common: a script, a judge of requests, and frames byte for byte.
+"""Common parts of the zoo's providers: a script, a judge of requests, and frames byte for byte.
 
 A provider of the zoo is a script of `ScriptedOpenAI`: `model_rig(DeepSeek(Played(text="Hi")))`. It refuses
-what the real one refuses, in the same words, and plays its replies with the same quirks. Each quirk, refusal
-and failure names where it is known from, as a URL or as owner/repository#number on GitHub; `Evidence` says
-how well.
+the requests that the real one refuses, in the same words, and plays its replies with the same quirks. Each
+quirk, refusal and failure names its source, as a URL or as owner/repository#number on GitHub; `Evidence` is
+its quality.
 """
 
 import json
@@ -20,11 +20,10 @@ from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Wire
 Object = dict[str, JsonValue]
 
 Evidence = Literal["recorded", "source", "reported", "documented", "assumed"]
-"""Bytes that somebody recorded; read in the source of the server; told in an issue; in the manual; a guess
-from what is known of others."""
+"""Recorded bytes; the source of the server; an issue; the manual; a guess from similar servers."""
 
 Means = Literal["busy", "down", "unreadable", "refused", "too long", "filtered"]
-"""What a failure comes to, whatever it looks like.
+"""The classification of a failure, in any form.
 
 "unreadable": no reply, and no error of the API either. "filtered": the prompt, or a part of the reply.
 """
@@ -32,10 +31,10 @@ Means = Literal["busy", "down", "unreadable", "refused", "too long", "filtered"]
 
 @dataclass(frozen=True)
 class Played:
-    """What the model replies, in the words of no provider.
+    """The model's reply, independent of providers.
 
-    `calls` are names and arguments; `usage` is (input, output) tokens. `reason`: empty is what the rest
-    suggests. `cut`: the connection is lost before the end.
+    `calls` are names and arguments; `usage` is (input, output) tokens. `reason`: empty follows from the other
+    fields. `cut`: the connection is lost before the end.
     """
 
     text: str = ""
@@ -48,18 +47,18 @@ class Played:
 
     @property
     def words(self) -> str:
-        """The answer, or the refusal where that is one like any other."""
+        """The answer, or a refusal in the form of one."""
         return self.text or self.refusal
 
     @property
     def ending(self) -> str:
-        """The finish reason, as OpenAI would give it."""
+        """The finish reason, as OpenAI gives it."""
         return self.reason or ("tool_calls" if self.calls else "stop")
 
 
 @dataclass(frozen=True)
 class Quirk:
-    """Something that a provider does beyond the letter of the API."""
+    """A behaviour of a provider beyond the letter of the API."""
 
     what: str
     source: str
@@ -68,7 +67,7 @@ class Quirk:
 
 @dataclass(frozen=True)
 class Fault:
-    """A failure of the provider, byte for byte, and where it is known from."""
+    """A failure of the provider, byte for byte, and its source."""
 
     means: Means
     source: str
@@ -85,7 +84,7 @@ def faulty(  # noqa: PLR0913 -- the parts of an HTTP answer
     headers: Mapping[str, str] | None = None,
     evidence: Evidence = "recorded",
 ) -> Fault:
-    """Return the failure of an HTTP error; a body that is a text is sent as it is."""
+    """Return the failure of an HTTP error; a text as body is sent unchanged."""
     if isinstance(body, str):
         return Fault(means, source, Wire([body.encode()], status, headers or {}), evidence)
     wire = Wire([json.dumps(body).encode()], status, {"content-type": "application/json", **(headers or {})})
@@ -93,12 +92,12 @@ def faulty(  # noqa: PLR0913 -- the parts of an HTTP answer
 
 
 def broken_stream(means: Means, source: str, *frames: str, evidence: Evidence = "recorded") -> Fault:
-    """Return the failure that comes inside a stream which began well."""
+    """Return the failure inside a stream that started well."""
     return Fault(means, source, Wire([frame.encode() for frame in frames]), evidence)
 
 
 class RefusedError(Exception):
-    """A request that the real provider refuses. `body` is its answer, `source` where that is known from."""
+    """A request that the real provider refuses. `body` is its answer, `source` the evidence."""
 
     def __init__(self, status: int, body: JsonValue, source: str) -> None:
         super().__init__(json.dumps(body))
@@ -108,9 +107,9 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Framing:
-    """How a stream is laid out in bytes.
+    """The layout of a stream in bytes.
 
-    `comment` is a line before the events and between them; `piece` is how many bytes are written at once (0:
+    `comment` is a line before the events and between them; `piece` is the number of bytes in a write (0:
     event by event); `done` ends the stream; `is_compact` leaves out the spaces of JSON. Characters beyond
     ASCII are not escaped, so that pieces cut them.
     """
@@ -123,7 +122,7 @@ class Framing:
     is_compact: bool = True
 
     def wire(self, events: Sequence[Object | str], *, is_cut: bool = False) -> Wire:
-        """Return the answer; an event that is a text is sent as it is."""
+        """Return the answer; a text as event is sent unchanged."""
         frames = [event if isinstance(event, str) else self._frame(event) for event in events]
         if self.comment is not None:
             frames = [part for frame in frames for part in (f"{self.comment}\n\n", frame)]
@@ -142,7 +141,10 @@ class Framing:
 
 @dataclass(frozen=True)
 class Given:
-    """A reply as it was played: `ids` of its calls, and what has to come back with it, by call and beside."""
+    """A played reply.
+
+    The `ids` of its calls, and the fields that have to be sent back, by call and besides.
+    """
 
     reply: Played
     ids: tuple[str, ...]
@@ -150,7 +152,7 @@ class Given:
     of_calls: tuple[Object, ...] = ()
 
     def message(self) -> Object:
-        """Return the reply as the next request has to hold it."""
+        """Return the reply in the form that the next request must have."""
         message: Object = {"role": "assistant", "content": self.reply.text or None, **self.opaque}
         if self.reply.calls:
             nothing = tuple(dict[str, JsonValue]() for _ in self.ids)
@@ -165,12 +167,12 @@ class Given:
 class Provider(ABC):
     """A provider of models: judges each request, and plays the next of its script.
 
-    `regrets` is what a request lacked that the real one takes, and answers worse for.
+    `regrets` are missing parts of accepted requests, without which the real one answers worse.
     """
 
     name: ClassVar[str]
     model: ClassVar[str]
-    """The model that a rig asks for, unless a test wants another one."""
+    """The model of a rig by default."""
     quirks: ClassVar[Sequence[Quirk]] = ()
     faults: ClassVar[Mapping[str, Fault]] = {}
     framing: ClassVar[Framing] = Framing()
@@ -197,20 +199,20 @@ class Provider(ABC):
         return self._framing.wire(self.play(given, body), is_cut=played.cut)
 
     def cast(self, played: Played, body: Object) -> Played:
-        """Return what of a reply the request lets the model say."""
+        """Return the part of a reply that the request allows."""
         return played
 
     def prepare(self, played: Played) -> Given:
-        """Return the reply with the ids, and whatever else is made up, that this provider gives it."""
+        """Return the reply with ids and other invented fields of this provider."""
         number = len(self.given)
         return Given(played, tuple(f"call_{number:02}{call:02}Zq7Lk" for call in range(len(played.calls))))
 
     @abstractmethod
     def judge(self, body: Object) -> None:
-        """Refuse what the real provider refuses.
+        """Refuse the requests that the real provider refuses.
 
         Raises:
-            RefusedError: it does.
+            RefusedError: It refuses.
         """
 
     @abstractmethod
@@ -218,7 +220,7 @@ class Provider(ABC):
         """Return the events of a reply, without the last one, which the framing adds."""
 
 
-# What judges read of a request.
+# Parts of a request that judges read.
 
 
 def messages_of(body: Object) -> list[Object]:
@@ -235,18 +237,18 @@ def calls_of(message: Object) -> list[Object]:
 
 
 def function_of(call: Object) -> Object:
-    """Return what a call calls."""
+    """Return the function of a call."""
     function = call.get("function")
     return function if isinstance(function, dict) else {}
 
 
 def asking_messages(body: Object) -> list[tuple[int, Object]]:
-    """Return the assistant messages with tool calls, each with its place."""
+    """Return the assistant messages with tool calls, each with its index."""
     return [(place, message) for place, message in enumerate(messages_of(body)) if calls_of(message)]
 
 
 def unanswered_calls(body: Object) -> list[str]:
-    """Return the ids of the calls whose results do not stand right behind them."""
+    """Return the ids of the calls whose results do not follow directly."""
     messages = messages_of(body)
     missing: list[str] = []
     for place, message in asking_messages(body):
@@ -261,7 +263,7 @@ def unanswered_calls(body: Object) -> list[str]:
 
 
 def lost_result(body: Object) -> int | None:
-    """Return the place of the first result whose call does not stand before it."""
+    """Return the index of the first result without an earlier call."""
     asked: set[str] = set()
     for place, message in enumerate(messages_of(body)):
         if message["role"] == "tool":
@@ -273,7 +275,7 @@ def lost_result(body: Object) -> int | None:
 
 
 def blank_message(body: Object) -> int | None:
-    """Return the place of the first message with a text that has no word."""
+    """Return the index of the first message with a blank text."""
     for place, message in enumerate(messages_of(body)):
         content = message.get("content")
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
@@ -284,28 +286,28 @@ def blank_message(body: Object) -> int | None:
 
 
 def has_late_system(body: Object) -> bool:
-    """Whether a system prompt is not the first message."""
+    """Return True if a system prompt is not the first message."""
     return any(message["role"] == "system" for message in messages_of(body)[1:])
 
 
 def is_asked_for_usage(body: Object) -> bool:
-    """Whether the client wants to hear of tokens."""
+    """Return True if the client requests usage."""
     options = body.get("stream_options")
     return isinstance(options, dict) and options.get("include_usage") is True
 
 
 def is_forced(body: Object) -> bool:
-    """Whether the model has to call a tool."""
+    """Return True if the model has to call a tool."""
     return body.get("tool_choice") not in {None, "auto", "none"} if is_text(body.get("tool_choice")) else True
 
 
 def is_text(value: JsonValue) -> bool:
-    """Whether a value can be compared with words: None counts as one."""
+    """Return True if a value can be compared with words: None counts as one."""
     return value is None or isinstance(value, str)
 
 
 def is_json_object(text: JsonValue) -> bool:
-    """Whether arguments can be read."""
+    """Return True if the text is a JSON object."""
     try:
         return isinstance(json.loads(str(text), parse_constant=_refuse_constant), dict)
     except ValueError:
@@ -334,7 +336,7 @@ def pieces_of(text: str, size: int = 5) -> list[str]:
 
 
 def in_pieces(name: str, text: str) -> list[Object]:
-    """Return deltas that give a text in a few pieces, as one of their fields."""
+    """Return deltas with a text in a few pieces, in one of their fields."""
     return [{name: piece} for piece in pieces_of(text)]
 
 
@@ -344,7 +346,7 @@ def calling(*fragments: Object) -> Object:
 
 
 def calls_in_pieces(given: Given) -> list[Object]:
-    """Return the deltas of tool calls as OpenAI has them: a name, and then pieces of the arguments."""
+    """Return the deltas of tool calls in OpenAI's form: a name, and then pieces of the arguments."""
     deltas: list[Object] = []
     for index, (id_, (name, arguments)) in enumerate(zip(given.ids, given.reply.calls, strict=True)):
         function: Object = {"name": name, "arguments": ""}

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API. What it plays fits the types of the `openai` package."""
+"""OpenAI's Responses API. Its replies fit the types of the `openai` package."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def _frame(event: Object) -> str:
 
 
 class OpenAIResponses(Provider):
-    """api.openai.com/v1/responses, with nothing kept there."""
+    """api.openai.com/v1/responses, without storage."""
 
     name = "openai"
     model = "gpt-5.1"
@@ -62,7 +62,7 @@ class OpenAIResponses(Provider):
         Quirk("the default of strict is true", REFERENCE, "documented"),
     )
     faults: ClassVar[Mapping[str, Fault]] = {
-        # Status 200, and then both an error whose fields stand in `error`, and a response that failed.
+        # Status 200, and then both an error with its fields in `error`, and a failed response.
         "quota in stream": broken_stream(
             "refused",
             f"{FIXTURES}/openai-error.1.chunks.txt",
@@ -129,10 +129,10 @@ class OpenAIResponses(Provider):
     def judge(self, body: Object) -> None:
         judge(body, [_output(given) for given in self.given])
 
-    # What it plays.
+    # The played events.
 
     secret: str = ""
-    """A word that its encrypted content holds; it thinks then, even if it does not say what."""
+    """A word in its encrypted content; if set, it thinks, even without a visible thought."""
 
     def cast(self, played: Played, body: Object) -> Played:
         self._searches = any(tool["type"] == "web_search" for tool in objects_of(body.get("tools")))
@@ -140,11 +140,11 @@ class OpenAIResponses(Provider):
         return played
 
     def _regret(self, items: Sequence[Object]) -> None:
-        """Note what of earlier replies did not come back: the model has to think again."""
+        """Record missing items of earlier replies, without which the model has to think again."""
         kept = [item.get("encrypted_content") for item in items if item.get("type") == "reasoning"]
         phases = [item["phase"] for item in items if "phase" in item]
         whole = [given for given in self.given if not given.reply.reason]
-        for given in whole:  # what was cut off is continued in other ways
+        for given in whole:  # a reply that was cut off is continued in other ways
             for item in _output(given):
                 if item["type"] == "reasoning" and item["encrypted_content"] not in kept:
                     self.regrets.append("reasoning")
@@ -156,7 +156,7 @@ class OpenAIResponses(Provider):
         return Given(played, given.ids, {"output": [*self._items(played, given.ids)]})
 
     def _items(self, played: Played, ids: Sequence[str]) -> list[Object]:
-        """Return the items of a reply, as they are when they are done."""
+        """Return the items of a reply in their completed form."""
         number = len(self.given)
         items: list[Object] = []
         if played.thought or self.secret:
@@ -196,7 +196,7 @@ class OpenAIResponses(Provider):
         return [_frame({**event, "sequence_number": number}) for number, event in enumerate(events)]
 
     def _events_of(self, index: int, item: Object) -> list[Object]:
-        """Return the events of one item; it begins empty."""
+        """Return the events of one item, which starts empty."""
         at: Object = {"item_id": item["id"], "output_index": index}
         began: Object = {**item, "status": "in_progress"}
         inner: list[Object] = []
@@ -228,7 +228,7 @@ class OpenAIResponses(Provider):
     def _response(
         self, body: Object, status: str, output: Sequence[Object], reply: Played | None = None
     ) -> Object:
-        """Return the response as it stands; encrypted content is another one each time."""
+        """Return the response in its present state; encrypted content differs each time."""
         shown: list[JsonValue] = [
             {**item, "encrypted_content": "gAAAAABcompleted"} if item["type"] == "reasoning" else item
             for item in output
@@ -260,10 +260,10 @@ class OpenAIResponses(Provider):
 
 
 def _thought(id_: str, text: str, secret: str = "") -> Object:
-    """Return reasoning; without a summary where there is no text."""
+    """Return reasoning, without a summary if there is no text."""
     summary: list[JsonValue] = [{"type": "summary_text", "text": part} for part in text.split("\n\n") if part]
     sealed = f"gAAAAAB{id_}{secret}"
-    # A status comes, and is refused when it comes back (jcode#1028).
+    # A status is sent, and refused when sent back (jcode#1028).
     return {
         "id": id_,
         "type": "reasoning",

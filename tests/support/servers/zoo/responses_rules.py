@@ -1,7 +1,6 @@
-"""What OpenAI's Responses API refuses.
+"""The refusals of OpenAI's Responses API.
 
-"Probed" is a public log of somebody who sent 51 requests, each with one thing changed, to api.openai.com on
-2026-09-24.
+"Probed" is a public log of 51 requests to api.openai.com on 2026-09-24, each with one thing changed.
 """
 
 import json
@@ -75,10 +74,10 @@ _OF_REPLIES = {"reasoning", "function_call", "web_search_call"}
 
 
 def judge(body: Object, given: Sequence[Sequence[Object]]) -> None:
-    """Refuse a request. `given` are the items of each reply that was played.
+    """Refuse a request. `given` are the items of each played reply.
 
     Raises:
-        RefusedError: it does.
+        RefusedError: The request is refused.
     """
     for name in body.keys() - _FIELDS:
         if name in _MOVED:
@@ -246,7 +245,7 @@ def _judge_order(items: Sequence[Object]) -> None:
 
 
 def _judge_ids(items: Sequence[Object], given: Sequence[Sequence[Object]]) -> None:
-    """Refuse what has an id and not the reasoning that came with it."""
+    """Refuse items with an id but without the reasoning that came with it."""
     sent = [item.get("id") for item in items]
     for output in given:
         thoughts = [str(item["id"]) for item in output if item["type"] == "reasoning"]
@@ -269,7 +268,7 @@ def _missing(name: str, source: str) -> NoReturn:
     _bad(f"Missing required parameter: '{name}'.", source, name, "missing_required_parameter")
 
 
-# What it reads of a request.
+# Parts of a request that it reads.
 
 
 def list_of(value: JsonValue) -> list[JsonValue]:
