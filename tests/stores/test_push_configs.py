@@ -105,7 +105,7 @@ async def test_a_position_advances_from_where_it_stands(configs: PushConfigs) ->
 
 
 async def test_another_webhook_begins_anew(configs: PushConfigs) -> None:
-    """Another webhook starts at its own position; a new token does not."""
+    """Another webhook starts without a position; a new token keeps it."""
     task_id, other = new_id(), 'https://example.com/hök/"new"'
     await configs.put(config(task_id))
     await configs.advance(config(task_id), start="", end="1-0")

@@ -190,7 +190,7 @@ async def _hear_nothing(progress: float, total: float | None, message: str | Non
 
 
 async def test_a_server_gets_its_own_environment_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server gets the environment of its definition, not the worker's, and values of it are redacted."""
+    """A server gets the environment of its definition, not the worker's, and its secrets are redacted."""
     monkeypatch.setenv("EVERLOOP_SECRET", "of-the-worker")
     async with opened(
         mcp(command=QUICK_STDIO, env={"API_KEY": "of-the-server", "MODE": "fast-mode"})

@@ -31,7 +31,7 @@ KEYS: list[tuple[dict[str, Any], dict[str, str]]] = [
 async def test_a_key_is_sent_as_the_provider_wants_it(
     monkeypatch: pytest.MonkeyPatch, kind: str, known: dict[str, Any], sent: dict[str, str]
 ) -> None:
-    """A key is sent in the provider's form, or no key at all, and OpenAI's account headers only to OpenAI."""
+    """A key is sent in the provider's form, or none; variables of an OpenAI account are not used."""
     monkeypatch.setenv("OPENAI_ORG_ID", "org-of-the-environment")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-the-environment")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-environment")

@@ -203,9 +203,9 @@ async def test_plugins_keep_an_agent_from_asking_another(plugin: Plugin, outcome
 
 
 async def test_what_a_plugin_changes_is_never_left_out_unnoticed() -> None:
-    """A plugin's changes apply also to a tool that no longer calls an agent.
+    """A changed call of an agent is refused if the tool of its name calls none.
 
-    Its task has pinned one that does.
+    The task has pinned one that does, and the change would be lost unnoticed.
     """
 
     @tool

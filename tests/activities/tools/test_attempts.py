@@ -75,7 +75,7 @@ async def test_a_call_that_may_have_begun_before_redis_was_emptied(redis: Redis,
 
 
 async def test_a_call_that_another_attempt_was_seen_at_has_begun(redis: Redis) -> None:
-    """A call with an earlier recorded attempt has started, though Redis has lost that attempt's claim."""
+    """A call that was seen at another attempt has started, though Redis has lost that claim."""
     payment = Payment()
     running = await payment.begin()
     payment.cancel(not_found=True)

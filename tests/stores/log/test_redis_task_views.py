@@ -139,7 +139,7 @@ async def test_what_is_written_of_a_task_whose_view_was_lost_does_not_expire(
 async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
     """All keys of a task expire after its last status, also those written later.
 
-    Its events expire in a day if notifications are pending.
+    Its events stay for another day, because clients are notified of them.
     """
     views = TaskViews(redis, RetentionSettings(task_ttl_days=2))
     view = submitted()

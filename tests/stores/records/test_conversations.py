@@ -239,7 +239,7 @@ async def test_no_summary_tells_of_a_task_that_is_forgotten(conversations: Conve
 
 
 async def test_a_task_is_forgotten_whose_messages_made_room(conversations: Conversations) -> None:
-    """A task whose messages were evicted is deleted with the summary that covers them."""
+    """Deleting a task whose messages were evicted deletes the summary that covers them."""
     context = new_id()
     await conversations.append(context, "secret", [said("secret")])
     await conversations.compact(context, summary(0, 1))

@@ -11,7 +11,7 @@ CHUNK = 65_536
 
 @dataclass
 class Bomb:
-    """Answers each request with `repeated` times `piece`; `sent` is the most that was read of an answer."""
+    """Answers each request with `repeated` times `piece`; `sent` is the most that was sent of an answer."""
 
     url: str = ""
     content_type: str = "application/json"
