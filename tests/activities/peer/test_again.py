@@ -301,7 +301,7 @@ async def test_a_peer_that_is_away_keeps_no_call_from_its_end(remote: RemoteAgen
     "why", ["not_found", "paused", "reset", "timed_out", "worker_shutdown", "before it is told why"]
 )
 async def test_a_call_that_comes_again_leaves_the_peer_alone(remote: RemoteAgent, why: str) -> None:
-    """A worker that stops leaves the peer's task at work for the next attempt."""
+    """An attempt that another one follows leaves the peer's task at work, such as at a worker's stop."""
     rig = PeerRig(ann(remote))
     attempt = await rig.begin(remote)
     if why.startswith("before"):

@@ -55,7 +55,7 @@ async def test_each_way_to_a_new_status_is_told(harness: Harness) -> None:
 
 @pytest.mark.parametrize("state", TaskState)
 async def test_who_cannot_tell_fails_where_it_matters(harness: Harness, state: TaskState) -> None:
-    """A failing notification fails the call, which is retried.
+    """A failing notification of an end or a question fails the call, which is retried.
 
     For a passing status, the next one notifies.
     """
