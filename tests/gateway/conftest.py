@@ -83,7 +83,7 @@ async def serving(client: Client, views: TaskViews) -> AsyncGenerator[RunningGat
 
 @pytest.fixture
 def site(serving: RunningGateway) -> Site:
-    """That gateway, with a context of the test's own, and artifacts that do not fail yet."""
+    """A gateway with a context of the test's own; its artifacts do not fail yet."""
     artifacts = serving.artifacts
     assert isinstance(artifacts, FailingArtifacts)
     artifacts.failure = artifacts.url = None

@@ -20,7 +20,7 @@ from tests.gateway.harness import RunningGateway, running_gateway
 SERVICE, LEGACY_SERVICE = "/lf.a2a.v1.A2AService", "/a2a.v1.A2AService"
 
 MESSAGE_BYTES, BODY_BYTES = 1_000_000, 2_000_000
-"""What these gateways read at most, also over HTTP."""
+"""Limit of the bytes of a request, also over HTTP."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class GrpcGateway:
     def subscribe(
         self, task_id: str, *, channel: grpc.aio.Channel | None = None, **metadata: str
     ) -> grpc.aio.UnaryStreamCall[pb.SubscribeToTaskRequest, pb.StreamResponse]:
-        """Subscribe to a task without the official client, which hides what a call ends with."""
+        """Subscribe to a task without the official client, which hides the status of a call."""
         method: grpc.aio.UnaryStreamMultiCallable[pb.SubscribeToTaskRequest, pb.StreamResponse] = (
             channel or self.channel
         ).unary_stream(
@@ -50,7 +50,7 @@ class GrpcGateway:
         return method(pb.SubscribeToTaskRequest(id=task_id), metadata=named)
 
     def stop(self) -> None:
-        """Do what the process does at SIGTERM."""
+        """Stop the servers as the process does at SIGTERM."""
         self.server.stop()
         self.http.server.stop()
 
@@ -83,7 +83,7 @@ async def running_grpc_gateway(
 
 
 async def refused(gateway: GrpcGateway, method: str, content: bytes, **metadata: str) -> grpc.aio.AioRpcError:
-    """Call a method with some bytes, and return what the call ends with."""
+    """Call a method with some bytes, and return the error of the call."""
     named = tuple((name.replace("_", "-"), value) for name, value in metadata.items())
     call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = gateway.channel.unary_unary(method)
     with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -1,4 +1,4 @@
-"""What gateway tests run against: real gateways, the real workflow with a scripted model, and a stand-in."""
+"""Fixtures of gateway tests: real gateways, the real workflow with a scripted model, and a stand-in."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -77,7 +77,7 @@ Step = str | TaskEvent | asyncio.Event | Callable[[], None]
 """A text is streamed, an event published, an `asyncio.Event` waited for, and a function called."""
 
 REFUSED = "no answer at all"
-"""What the stand-in workflow refuses."""
+"""Message texts that the stand-in workflow refuses."""
 
 
 class PromptModel(ModelPort):
@@ -138,9 +138,9 @@ def _chunk(
 
 @workflow.defn(name="AgentTask", sandboxed=False)
 class StandInTask:
-    """A task that does nothing by itself: the test publishes its events, and ends it by a signal.
+    """A task without activities: the test publishes its events, and ends it by a signal.
 
-    It waits for its user as long as the test likes, which the real one cannot do yet.
+    It waits for its user for any time, which the real one cannot do yet.
     """
 
     @workflow.init
@@ -182,7 +182,7 @@ class StandInTask:
 
     @workflow.query
     def view(self) -> TaskView:
-        """A view that is newer than what the gateway wrote."""
+        """A view that is newer than the gateway's first one."""
         return told_view(self._task, TaskState.WORKING, self._messages)
 
 
@@ -222,15 +222,15 @@ class StoodIn:
         await self._views.publish(self.id, "run", [status])
 
     def lose_status(self) -> None:
-        """Have published a status that Redis has lost."""
+        """Record a published status that Redis has lost."""
         self._version += 1
 
     async def messages(self) -> list[UserMessage]:
-        """Return what the workflow has taken in."""
+        """Return the messages that the workflow has taken in."""
         return await self._handle.query(StandInTask.messages)
 
     async def history(self) -> bytes:
-        """Return all that Temporal keeps of the task."""
+        """Return the history of the workflow from Temporal."""
         return b"".join(event.SerializeToString() for event in (await self._handle.fetch_history()).events)
 
     async def texts(self) -> list[str]:
@@ -273,7 +273,7 @@ async def working(  # noqa: PLR0913, PLR0917 -- what stands behind the workflow
 
 
 class PublishingTools(CountingTools):
-    """Publishes what rides on a call, as the real one does; calls ask what `reply` says."""
+    """Publishes the events of a call, as the real one does; calls ask the question in `reply`."""
 
     def __init__(self, views: TaskViews, reply: Callable[[RunToolInput], ToolReply | None]) -> None:
         super().__init__(reply=reply)
@@ -377,7 +377,7 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
 
 
 def unheard(configs: PushConfigs) -> PushOperations:
-    """Keep push notification configs, and notify nobody."""
+    """Store push notification configs without sending notifications."""
 
     async def nobody(*_: object) -> None: ...
 
@@ -390,7 +390,7 @@ def unheard(configs: PushConfigs) -> PushOperations:
 def key_scheme(
     path: Path, callers: Mapping[str, tuple[str, list[str]]]
 ) -> tuple[Authenticator, dict[str, Mapping[str, str]]]:
-    """Make an API key of each owner and scopes; return who knows them, and the headers of each caller."""
+    """Make an API key for each owner and scopes; return the scheme, and the headers of each caller."""
     headers: dict[str, Mapping[str, str]] = {}
     for name, (owner, scopes) in callers.items():
         key, line = new_key(owner, scopes, None)
@@ -410,7 +410,7 @@ class Named(Authenticator):
 
 
 def task_input(text: str = "hi", **fields: object) -> TaskInput:
-    """Return what a task begins with whose user says this."""
+    """Return the input of a task with this message of its user."""
     task = TaskInput(
         context_id=unique("context"),
         owner=ANONYMOUS,
@@ -422,7 +422,7 @@ def task_input(text: str = "hi", **fields: object) -> TaskInput:
 
 
 def a_view(*texts: str, state: TaskState = TaskState.COMPLETED, **fields: object) -> TaskView:
-    """Return a task that no workflow knows, with these messages of its user."""
+    """Return a task without a workflow, with these messages of its user."""
     now = datetime.now(UTC)
     view = TaskView(
         task_id=unique("task"),

@@ -51,7 +51,7 @@ KEYS = {
 
 
 def operations_of(wire: Wire) -> list[str]:
-    """Return what there is on a binding in a version."""
+    """Return the operations of a binding in a version."""
     return LEGACY if wire.is_legacy else [*OPERATIONS]
 
 
@@ -85,7 +85,7 @@ class Cluster:
         return snapshot.view.context_id
 
     async def all_of(self, task_id: str) -> tuple[object, ...]:
-        """Return whatever a caller could change of a task."""
+        """Return everything that a caller could change of a task."""
         description = await self.client.get_workflow_handle(task_id).describe()
         configs = await self.push.list_configs(task_id)
         return await self.views.load(task_id), description.history_length, description.status, configs
@@ -93,7 +93,7 @@ class Cluster:
 
 @asynccontextmanager
 async def running_cluster(client: Client, views: TaskViews, path: Path) -> AsyncGenerator[Cluster]:
-    """Serve it; `path` is where the keys are kept."""
+    """Serve a cluster. `path` is the directory of the key file."""
     queue, push = unique("cluster"), PushConfigs(redis_of(views))
     scheme, keys = key_scheme(path, KEYS)
     agents = [AGENT, OTHER]

@@ -1,4 +1,4 @@
-"""One cluster for all tests of who may do what."""
+"""One cluster for all tests of permissions."""
 
 from collections.abc import AsyncGenerator
 
@@ -21,5 +21,5 @@ async def cluster(
 
 @pytest.fixture(params=NAMES)
 def wire(request: pytest.FixtureRequest, cluster: Cluster) -> Wire:
-    """Each binding in each version: which operation a call is, each finds out by itself."""
+    """Each binding in each version: each finds the operation of a call in its own way."""
     return cluster.wires[request.param]

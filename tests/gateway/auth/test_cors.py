@@ -29,25 +29,25 @@ CALLS = [
     ("GET", f"{HTTP_BASE}/approvals", 403),
     ("GET", "/none/at/all", 404),
 ]
-"""Cards, A2A by JSON-RPC and REST, streams, downloads, the extension, and what is not there."""
+"""Cards, A2A by JSON-RPC and REST, streams, downloads, the extension, and an unknown address."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site(client: Client, views: TaskViews) -> AsyncGenerator[RunningGateway]:
-    """A gateway for everybody, which a console may call; it has no worker."""
+    """A gateway without authentication that a console may call; it has no worker."""
     async with running_gateway(client, views, queue="none", cors_origins=PAGE) as gateway:
         yield gateway
 
 
 async def call(site: RunningGateway, method: str, address: str, **headers: str) -> httpx.Response:
-    """Call as a browser does; `Sec_Fetch_Site` stands for Sec-Fetch-Site."""
+    """Send a request as a browser does; `Sec_Fetch_Site` stands for Sec-Fetch-Site."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     body = SEND if address == "/" else None
     return await site.http.request(method, address, headers=named, json=body)
 
 
 async def ask(site: RunningGateway, origin: str, method: str, *headers: str) -> httpx.Response:
-    """Ask as a browser does before it calls for a page."""
+    """Send the preflight request of a browser."""
     asked = {"Origin": origin, "Access-Control-Request-Method": method}
     return await site.http.options(
         "/tasks", headers={**asked, "Access-Control-Request-Headers": ",".join(headers)}
@@ -58,7 +58,10 @@ async def ask(site: RunningGateway, origin: str, method: str, *headers: str) -> 
 async def test_pages_that_are_listed_read_each_answer(
     site: RunningGateway, method: str, address: str, status: int
 ) -> None:
-    """Errors too; others get the same answer without permission, and no cache mixes the two up."""
+    """Pages of listed origins read errors too.
+
+    Others get the same answer without permission, and Vary separates both in caches.
+    """
     mine = await call(site, method, address, Origin=PAGE, Sec_Fetch_Site="cross-site")
     assert mine.status_code == status
     assert mine.headers["Access-Control-Allow-Origin"] == PAGE
@@ -75,7 +78,7 @@ async def test_pages_that_are_listed_read_each_answer(
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
 async def test_browsers_are_told_what_pages_may_send(site: RunningGateway, method: str) -> None:
-    """All that this server reads; of an origin that is not listed nothing."""
+    """A preflight request lists all headers that the server reads, but none for an unlisted origin."""
     sent = ("a2a-version", "a2a-extensions", "authorization", "x-api-key", "content-type", "last-event-id")
     allowed = await ask(site, PAGE, method, *sent, "idempotency-key")
     assert allowed.status_code == 200
@@ -88,7 +91,7 @@ async def test_browsers_are_told_what_pages_may_send(site: RunningGateway, metho
 
 
 async def test_who_is_not_known_may_read_why(client: Client, views: TaskViews, tmp_path: Path) -> None:
-    """A page is told of a missing key; browsers ask beforehand without one."""
+    """A page can read that its key is missing; the preflight request needs no key."""
     scheme, _ = key_scheme(tmp_path / "keys", {"ann": ("ann", ["tasks:read"])})
     async with running_gateway(
         client, views, queue="none", cors_origins=PAGE, access=AccessControl(scheme)
@@ -101,7 +104,7 @@ async def test_who_is_not_known_may_read_why(client: Client, views: TaskViews, t
 
 
 async def test_all_pages_may_call_where_that_is_wanted(client: Client, views: TaskViews) -> None:
-    """`*` is for all origins, of pages in files too; still without their user's cookies."""
+    """`*` allows all origins, also pages in files, but never with the user's cookies."""
     async with running_gateway(client, views, queue="none", cors_origins="*") as gateway:
         for origin in (OTHER, "null"):
             answer = await call(gateway, "POST", "/", Origin=origin, Sec_Fetch_Site="cross-site")
@@ -110,7 +113,7 @@ async def test_all_pages_may_call_where_that_is_wanted(client: Client, views: Ta
 
 
 async def test_without_the_setting_no_page_gets_permission(gateway: RunningGateway) -> None:
-    """Nothing of CORS is in any answer."""
+    """Without the setting no answer has a CORS header."""
     answer = await call(gateway, "GET", "/agents", Origin=PAGE)
     assert not [name for name in answer.headers if name.startswith("access-control")]
     assert (await ask(gateway, PAGE, "GET")).status_code == 405
@@ -120,6 +123,6 @@ async def test_without_the_setting_no_page_gets_permission(gateway: RunningGatew
     "origins", ["console.example", "https://x/", "https://x/path", "*,https://x", "null"]
 )
 def test_what_is_no_origin_ends_the_process_at_start(origins: str) -> None:
-    """An origin with a slash at its end would never be the one of a page."""
+    """An origin with a trailing slash is refused: it never equals the origin of a page."""
     with pytest.raises(ValueError, match="expected origins such as"):
         GatewaySettings.model_validate({"cors_origins": origins})

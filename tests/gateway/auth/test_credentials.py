@@ -1,4 +1,4 @@
-"""Authentication over real HTTP and gRPC: what clients are told, and whose word is believed."""
+"""Authentication over real HTTP and gRPC: answers to clients, and trusted sources of identity."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -22,19 +22,19 @@ SUBJECT = "X-Client-Subject"
 
 
 class Site:
-    """A gateway with settings of authentication, and all its bindings."""
+    """A gateway with authentication settings and all its bindings."""
 
     def __init__(self, served: GrpcGateway) -> None:
         self.http = served.http.http
         self._wires = all_wires(served.http.http, served.channel)
 
     async def get_task(self, wire: str = "JSON-RPC 1.0", **headers: str) -> Reply:
-        """Ask for a task that nobody has; `X_API_Key` stands for X-API-Key."""
+        """Request a task that does not exist; `X_API_Key` stands for X-API-Key."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return await self._wires[wire].send("GetTask", {"id": str(uuid4())}, named)
 
     async def list_artifacts(self, headers: Sequence[tuple[str, str]]) -> httpx.Response:
-        """Ask for the artifacts of a context that nobody has."""
+        """Request the artifacts of a context that does not exist."""
         return await self.http.get(f"artifacts/{uuid4()}", headers=[*headers])
 
 
@@ -48,7 +48,7 @@ async def site(client: Client, views: TaskViews, **settings: str) -> AsyncGenera
 async def test_a_token_is_taken_or_refused_with_the_reason(
     client: Client, views: TaskViews, tmp_path: Path
 ) -> None:
-    """RFC 6750 §3.1: 401 invalid_token, 403 insufficient_scope; else the task is looked for."""
+    """RFC 6750 §3.1: 401 invalid_token, 403 insufficient_scope; for a valid token the task is looked up."""
     key = str(KEY.write(tmp_path / "key"))
     taken, expired, lacking = [
         {"Authorization": f"Bearer {token}"}
@@ -74,7 +74,7 @@ async def test_a_token_is_taken_or_refused_with_the_reason(
 async def test_what_is_meant_as_a_token_is_refused_as_one(
     client: Client, views: TaskViews, tmp_path: Path
 ) -> None:
-    """Also where it is malformed or comes twice: no other scheme decides who calls instead."""
+    """A malformed or repeated token is refused as a token: no other scheme authenticates the call instead."""
     api_key, line = new_key("acme", ["tasks:read"], None)
     add_key(tmp_path / "keys", line)
     files = {"api_keys_file": str(tmp_path / "keys"), "jwt_public_key_file": str(KEY.write(tmp_path / "key"))}
@@ -91,7 +91,7 @@ async def test_what_is_meant_as_a_token_is_refused_as_one(
 
 
 async def test_an_issuer_that_does_not_answer_is_an_outage(client: Client, views: TaskViews) -> None:
-    """503 and when to come back, on each binding: the client keeps its token, which may be good."""
+    """The answer is 503 with Retry-After on each binding: the client keeps its token, which may be valid."""
     with running_issuer(KEY) as issuer:
         issuer.status = 500
         async with site(client, views, **JWT, jwt_jwks_url=issuer.url) as served:
@@ -108,7 +108,7 @@ async def test_an_issuer_that_does_not_answer_is_an_outage(client: Client, views
 async def test_a_key_that_is_removed_is_refused_at_the_next_call(
     client: Client, views: TaskViews, tmp_path: Path
 ) -> None:
-    """While the gateway runs; a new one is taken as soon."""
+    """A key file is reloaded while the gateway runs: removed keys are refused, new ones accepted."""
     path = tmp_path / "keys"
     first, line = new_key("acme", ["tasks:read"], None)
     add_key(path, line)
@@ -124,7 +124,7 @@ async def test_a_key_that_is_removed_is_refused_at_the_next_call(
 
 
 async def test_the_proxy_tells_who_calls(client: Client, views: TaskViews) -> None:
-    """Its header counts on every binding; without one nobody calls."""
+    """The proxy's header identifies the caller on every binding; without it the caller is unauthenticated."""
     async with site(client, views, auth="mtls", mtls_proxies="127.0.0.1") as served:
         for wire in NAMES:
             assert b"no task" in (await served.get_task(wire, **{SUBJECT: "CN=billing"})).body
@@ -132,7 +132,7 @@ async def test_the_proxy_tells_who_calls(client: Client, views: TaskViews) -> No
 
 
 async def test_nobody_passes_for_the_proxy(client: Client, views: TaskViews) -> None:
-    """What others say of their certificate, or of where they come from, is not believed."""
+    """Headers with a certificate or a client address are ignored unless the proxy sends them."""
     async with site(client, views, auth="mtls", mtls_proxies="192.0.2.7") as served:
         for wire in NAMES:
             for claim in ({}, {"X-Forwarded-For": "192.0.2.7"}, {"Forwarded": "for=192.0.2.7"}):
@@ -143,7 +143,7 @@ async def test_nobody_passes_for_the_proxy(client: Client, views: TaskViews) -> 
 async def test_a_proxy_that_adds_its_header_does_not_pass_on_the_clients(
     client: Client, views: TaskViews
 ) -> None:
-    """Two headers are nobody's name."""
+    """A request with two identity headers is unauthenticated."""
     async with site(client, views, auth="mtls", mtls_proxies="127.0.0.1") as served:
         twice = [(SUBJECT, "anonymous"), (SUBJECT, "CN=billing")]
         reply = await served.list_artifacts(twice)

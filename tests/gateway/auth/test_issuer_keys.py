@@ -1,4 +1,4 @@
-"""Keys that an issuer publishes: fetched over HTTP when they are needed, and not more often."""
+"""Keys that an issuer publishes: fetched over HTTP on demand, at a limited rate."""
 
 import asyncio
 import threading
@@ -36,7 +36,7 @@ class Site:
         self.scheme = JwtScheme(self.keys, TokenRules(ISSUER, AUDIENCE))
 
     async def takes(self, token: str) -> bool:
-        """Whether the token is believed. An issuer that does not answer is an error."""
+        """True if the token is accepted. Raises an error if the issuer does not answer."""
         try:
             return await self.scheme.authenticate({"authorization": f"Bearer {token}"}, "") is not None
         except CredentialsError:
@@ -50,7 +50,7 @@ def site() -> Iterator[Site]:
 
 
 async def test_keys_are_fetched_once_for_many_tokens(site: Site) -> None:
-    """Also where many come at once, before any key is known."""
+    """Concurrent tokens cause one fetch, also before any key is cached."""
     assert all(await asyncio.gather(*(site.takes(OLD.token()) for _ in range(20))))
     site.now = FRESH
     assert await site.takes(OLD.token())
@@ -58,7 +58,7 @@ async def test_keys_are_fetched_once_for_many_tokens(site: Site) -> None:
 
 
 async def test_a_new_key_is_known_as_soon_as_a_token_names_it(site: Site) -> None:
-    """The issuer changes its key; tokens of both are good while it publishes both."""
+    """After the issuer changes its key, tokens of both keys are accepted while it publishes both."""
     assert await site.takes(OLD.token())
     site.issuer.keys = [OLD.public(), NEW.public()]
     site.now = REFETCH_PAUSE
@@ -68,7 +68,7 @@ async def test_a_new_key_is_known_as_soon_as_a_token_names_it(site: Site) -> Non
 
 
 async def test_a_key_that_is_withdrawn_is_good_for_ten_minutes_at_most(site: Site) -> None:
-    """Then the keys are asked for again, whatever tokens say."""
+    """After ten minutes the keys are fetched again, whatever tokens name."""
     assert await site.takes(OLD.token())
     site.issuer.keys = [NEW.public()]
     site.now = FRESH + 1
@@ -78,7 +78,7 @@ async def test_a_key_that_is_withdrawn_is_good_for_ten_minutes_at_most(site: Sit
 
 
 async def test_strangers_do_not_make_us_ask_the_issuer_all_the_time(site: Site) -> None:
-    """Tokens that name keys of nobody are refused; the issuer hears of us every 30 s at most."""
+    """Tokens with unknown keys are refused, and cause at most one fetch in 30 s."""
     for second in range(60):
         site.now = float(second)
         assert not await site.takes(SigningKey(kid=f"made-up-{second}").token())
@@ -86,7 +86,10 @@ async def test_strangers_do_not_make_us_ask_the_issuer_all_the_time(site: Site) 
 
 
 async def test_without_the_issuer_nobody_can_tell(site: Site) -> None:
-    """503 and when to come back, not 401: the token may be good. When the issuer is back, it is."""
+    """The answer is 503 with Retry-After, not 401: the token may be valid.
+
+    It is accepted once the issuer is back.
+    """
     site.issuer.status = 500
     with pytest.raises(UnavailableNowError) as caught:
         await site.takes(OLD.token())
@@ -101,7 +104,7 @@ async def test_without_the_issuer_nobody_can_tell(site: Site) -> None:
 
 
 async def test_known_keys_hold_for_an_hour_without_the_issuer(site: Site) -> None:
-    """Of a key that nobody knows yet nobody can tell; after the hour of none."""
+    """Tokens with an unknown key get 503 during the outage; after the hour, so do tokens with cached keys."""
     assert await site.takes(OLD.token())
     site.issuer.status = 503
     site.now = KEPT
@@ -115,7 +118,7 @@ async def test_known_keys_hold_for_an_hour_without_the_issuer(site: Site) -> Non
 
 @pytest.mark.parametrize("body", ["", "[]", "{}", '{"keys": 1}', "[" * 100_000, "<html>", '{"keys": {}}'])
 async def test_an_answer_that_is_no_set_of_keys_is_none(site: Site, body: str) -> None:
-    """It is as if the issuer did not answer; the log says so, and nothing of what it said."""
+    """An invalid key set is treated as an outage of the issuer; the log reports it without the content."""
     site.issuer.body = body
     with capture_logs() as logs, pytest.raises(UnavailableNowError):
         await site.takes(OLD.token())
@@ -123,7 +126,7 @@ async def test_an_answer_that_is_no_set_of_keys_is_none(site: Site, body: str) -
 
 
 async def test_keys_that_are_for_something_else_check_no_tokens(site: Site) -> None:
-    """Secrets, keys to encrypt with, keys for another algorithm, and what is no key at all."""
+    """Symmetric keys, encryption keys, keys of another algorithm, and malformed keys are ignored."""
     site.issuer.keys = [
         {"kty": "oct", "kid": "secret", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"},
         OLD.public(use="enc"),
@@ -136,7 +139,7 @@ async def test_keys_that_are_for_something_else_check_no_tokens(site: Site) -> N
 
 
 async def test_a_key_is_good_for_the_algorithm_that_it_names(site: Site) -> None:
-    """RFC 7517 §4.4; without a name for all of its kind."""
+    """RFC 7517 §4.4; a key without an algorithm is valid for all of its type."""
     named, free = SigningKey("RS256", "named", RSA), SigningKey("RS512", "free", RSA)
     site.issuer.keys = [named.public(alg="RS256"), free.public()]
     assert await site.takes(named.token())
@@ -145,7 +148,7 @@ async def test_a_key_is_good_for_the_algorithm_that_it_names(site: Site) -> None
 
 
 async def test_a_known_key_does_not_wait_for_an_issuer_that_hangs(site: Site) -> None:
-    """Its tokens are taken while the keys are still being asked for, in the background."""
+    """Tokens with cached keys are accepted while a fetch runs in the background."""
     assert await site.takes(OLD.token())
     site.issuer.release = threading.Event()
     site.issuer.reached.clear()

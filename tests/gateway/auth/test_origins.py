@@ -1,4 +1,4 @@
-"""Without authentication web pages of others reach nothing: by no name of theirs, and with no change."""
+"""Without authentication, foreign web pages reach nothing: by no foreign host name, and with no change."""
 
 from collections.abc import AsyncGenerator
 
@@ -25,7 +25,7 @@ ADDRESSES = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site(client: Client, views: TaskViews) -> AsyncGenerator[RunningGateway]:
-    """A gateway for everybody; it has no worker."""
+    """A gateway without authentication or worker."""
     url = f"https://{PUBLIC}:8443/base/"
     async with running_gateway(client, views, queue="none", public_url=url) as gateway:
         yield gateway
@@ -39,7 +39,7 @@ async def status(site: RunningGateway, method: str, address: str, **headers: str
 
 @pytest.mark.parametrize("address", ADDRESSES)
 async def test_a_name_that_is_not_ours_is_refused(site: RunningGateway, address: str) -> None:
-    """421 at every address: a page may have pointed its name to us, and would read what we answer."""
+    """421 at every address: DNS rebinding would let a page read the answers."""
     for host in (
         "evil.example",
         "evil.example:80",
@@ -51,7 +51,7 @@ async def test_a_name_that_is_not_ours_is_refused(site: RunningGateway, address:
 
 
 async def test_the_refusal_says_what_to_do(site: RunningGateway) -> None:
-    """The operator of a gateway with a name reads which setting it is."""
+    """The error names the setting for operators of a gateway with a host name."""
     answer = await site.http.post("/", json={}, headers={"Host": "evil.example"})
     error = answer.json()["error"]
     assert (error["code"], error["details"][0]["reason"]) == (421, "MISDIRECTED")
@@ -64,7 +64,10 @@ async def test_the_refusal_says_what_to_do(site: RunningGateway) -> None:
     ["localhost", "LOCALHOST.:1", "127.0.0.1:9", "[::1]:8080", "10.1.2.3", PUBLIC, f"{PUBLIC.upper()}:443"],
 )
 async def test_our_names_are_taken(site: RunningGateway, host: str) -> None:
-    """With any port: a proxy may have another one. No page of another site can be of an address of ours."""
+    """Own host names are accepted with any port, because a proxy may use another one.
+
+    No foreign page can have them.
+    """
     assert await status(site, "GET", "/tasks", Host=host) == 200
     assert await status(site, "GET", "/healthz", Host=host) == 200
 
@@ -81,7 +84,7 @@ async def test_our_names_are_taken(site: RunningGateway, host: str) -> None:
     ],
 )
 async def test_pages_of_others_change_nothing(site: RunningGateway, headers: dict[str, str]) -> None:
-    """403 for what a page may send without asking first: a body that is empty has no type."""
+    """403 for requests that browsers send without a preflight, such as those with an empty body."""
     task = unique("task")
     for method, address in (
         ("POST", f"/v1/tasks/{task}:cancel"),

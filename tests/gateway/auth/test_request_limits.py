@@ -87,7 +87,7 @@ def message(prompt: str, message_id: str = "") -> dict[str, Any]:
 async def test_of_many_messages_at_once_as_many_start_tasks_as_may(
     client: Client, views: TaskViews, model: PromptModel, queue: str, redis: Redis
 ) -> None:
-    """Twenty messages on two gateways with a limit of five start five tasks; the others are told to wait."""
+    """Twenty messages on two gateways with a limit of five start five tasks; the others get a retry time."""
     owner, prompt, gate = unique("owner"), unique("open"), asyncio.Event()
     model.scripts[prompt] = [gate]
     async with limited(client, views, queue, redis, max_open_tasks=5) as gateways:
@@ -108,9 +108,9 @@ async def test_of_many_messages_at_once_as_many_start_tasks_as_may(
 async def test_a_place_is_free_when_a_task_ends(
     client: Client, views: TaskViews, model: PromptModel, queue: str, redis: Redis
 ) -> None:
-    """A message that is repeated takes no second place; other owners have places of their own.
+    """A repeated message counts once; each owner has a limit of its own.
 
-    The one that is refused is counted.
+    The metric counts refused requests.
     """
     owner, prompt, gate, repeated = unique("owner"), unique("open"), asyncio.Event(), unique("m")
     recorded = Recorded()
@@ -138,7 +138,7 @@ async def test_a_place_is_free_when_a_task_ends(
 async def test_requests_over_the_rate_are_refused_on_every_gateway(
     client: Client, views: TaskViews, redis: Redis
 ) -> None:
-    """Those of one owner count together, whichever gateway they come to; a refusal says when to come back."""
+    """Requests of one owner count together over all gateways; a refusal has a retry time."""
     owner = unique("owner")
     async with limited(client, views, "none", redis, requests_per_minute=1, request_burst=4) as gateways:
         answers = await asyncio.gather(
@@ -170,7 +170,7 @@ class _Away(Quotas):
 
 
 async def test_without_the_store_a_call_is_refused_for_now() -> None:
-    """Nobody is let through uncounted; the client is told to come back."""
+    """No call passes uncounted; the client gets a retry time."""
     limits = RequestLimits(LimitSettings(requests_per_minute=1, max_open_tasks=1), _Away())
     for call in (limits.admit_request("o"), limits.reserve_task("o", "t"), limits.release_task("o", "t")):
         with pytest.raises(ConnectionError) as raised:

@@ -1,4 +1,4 @@
-"""What callers need to be let in, and each scope allows: for each operation on each binding."""
+"""Credentials, and the scope of each operation on each binding."""
 
 import asyncio
 from urllib.parse import urlsplit
@@ -14,13 +14,13 @@ READ = {"GetTask", "ListTasks", "SubscribeToTask"} | {
     "GetTaskPushNotificationConfig",
     "ListTaskPushNotificationConfigs",
 }
-"""What takes tasks:read; everything else but the card takes tasks:write."""
+"""Operations with the scope tasks:read; all others except the card need tasks:write."""
 
 UNAUTHENTICATED, FORBIDDEN = {401, "UNAUTHENTICATED"}, {403, "PERMISSION_DENIED"}
 
 
 def is_served(reply: Reply) -> bool:
-    """Whether the caller was let in: the task was looked for."""
+    """True if the caller was authorized: the task was looked up."""
     return reply.status in {200, "OK"} or is_not_found(reply)
 
 
@@ -29,7 +29,7 @@ def is_not_found(reply: Reply) -> bool:
 
 
 async def test_nobody_gets_in_without_credentials(wire: Wire) -> None:
-    """401, or UNAUTHENTICATED, with the challenge; a wrong key is answered like one."""
+    """401, or UNAUTHENTICATED, with the challenge; a wrong key gets the same answer as a missing one."""
     for operation in operations_of(wire):
         for headers in ({}, {"X-API-Key": "everloop_x_y"}):
             reply = await wire.send(operation, params_of(operation, str(uuid4())), headers)
@@ -40,7 +40,7 @@ async def test_nobody_gets_in_without_credentials(wire: Wire) -> None:
 
 
 async def test_each_operation_takes_its_scope(cluster: Cluster, wire: Wire) -> None:
-    """403, or PERMISSION_DENIED, names the scope that is missing; with it the task is looked for."""
+    """403, or PERMISSION_DENIED, names the missing scope; with the scope the task is looked up."""
     task_id = await cluster.task()
     before = await cluster.all_of(task_id)
     for operation in operations_of(wire):
@@ -58,7 +58,7 @@ async def test_each_operation_takes_its_scope(cluster: Cluster, wire: Wire) -> N
 
 
 async def test_scopes_may_name_agents(cluster: Cluster, wire: Wire) -> None:
-    """Then only these are served; the card is for everybody who is known."""
+    """Only the named agents are served; the card is for every authenticated caller."""
     key = cluster.keys["bound"]
     for operation in operations_of(wire):
         params = params_of(operation, str(uuid4()))
@@ -75,7 +75,7 @@ async def test_scopes_may_name_agents(cluster: Cluster, wire: Wire) -> None:
 
 @pytest.mark.parametrize("path", ["/message:send", "/v1/message:stream", "/agents/other/message:send"])
 async def test_a_missing_scope_is_told_before_a_body_is_parsed(cluster: Cluster, path: str) -> None:
-    """Whoever may not send does not make the server read what was sent."""
+    """The server does not read the body of a caller without the scope."""
     version = "0.3" if path.startswith("/v1/") else "1.0"
     headers = {**cluster.keys["reader"], "Content-Type": "application/json", "A2A-Version": version}
     answer = await cluster.gateway.http.post(path, content=b"no JSON", headers=headers)
@@ -85,7 +85,7 @@ async def test_a_missing_scope_is_told_before_a_body_is_parsed(cluster: Cluster,
 
 @pytest.mark.parametrize("path", ["/", "/message:send", "/v1/message:stream", "/agents/staged"])
 async def test_a_stranger_is_refused_before_the_body_is_read(cluster: Cluster, path: str) -> None:
-    """The answer comes although the body never does."""
+    """The answer comes before the body."""
     address = urlsplit(cluster.gateway.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(
@@ -100,7 +100,7 @@ async def test_a_stranger_is_refused_before_the_body_is_read(cluster: Cluster, p
 async def test_a_missing_scope_is_told_before_parameters_are_checked(
     cluster: Cluster, method: str, version: str
 ) -> None:
-    """On JSON-RPC the body says what the operation is; the answer has the id of the request."""
+    """On JSON-RPC the body names the operation; the answer has the id of the request."""
     body = {"jsonrpc": "2.0", "id": "x", "method": method, "params": {"message": {"parts": 5}}}
     headers = {**cluster.keys["reader"], "A2A-Version": version}
     answer = await cluster.gateway.http.post("/", json=body, headers=headers)
@@ -108,7 +108,7 @@ async def test_a_missing_scope_is_told_before_parameters_are_checked(
 
 
 async def test_downloads_take_the_scope_of_reading(cluster: Cluster) -> None:
-    """401 with the challenge and 403 with the scope, as JSON that no cache keeps."""
+    """401 with the challenge and 403 with the scope, as JSON that caches do not store."""
     context = await cluster.artifact(await cluster.task())
     for path in DOWNLOADS:
         http, address = cluster.gateway.http, path.format(context)
@@ -121,7 +121,7 @@ async def test_downloads_take_the_scope_of_reading(cluster: Cluster) -> None:
 
 
 async def test_downloads_are_of_the_agents_that_scopes_name(cluster: Cluster) -> None:
-    """Artifacts of other agents are not there for this caller, though they are the owner's."""
+    """Artifacts of other agents are not found, although the owner is the same."""
     ours, theirs = await asyncio.gather(cluster.task("other"), cluster.task())
     our_context, their_context = await cluster.artifact(ours), await cluster.artifact(theirs)
     http, key = cluster.gateway.http, cluster.keys["bound"]
@@ -139,7 +139,7 @@ async def test_downloads_are_of_the_agents_that_scopes_name(cluster: Cluster) ->
 async def test_no_key_reaches_the_log_or_an_answer(
     cluster: Cluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither a good one nor a wrong one."""
+    """Neither valid nor invalid keys appear."""
     good = cluster.keys["stranger"]["X-API-Key"]
     wrong = good[:-4] + "wxyz"
     for wire in cluster.wires.values():

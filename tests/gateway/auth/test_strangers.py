@@ -1,4 +1,4 @@
-"""Strangers, and callers of other agents, find no task that is not theirs: by no operation, on no binding."""
+"""Callers without a right to a task do not find it: by no operation, on no binding."""
 
 import re
 from urllib.parse import quote
@@ -27,7 +27,7 @@ def test_no_operation_is_forgotten() -> None:
 
 
 async def _finds_nothing(cluster: Cluster, wire: Wire, task_id: str, caller: str, agent: str = "") -> None:
-    """The answers are byte for byte those for a task that nobody has, and nothing of the task changes."""
+    """Assert that the answers equal those for an unknown task, and that the task does not change."""
     before, nobodys, key = await cluster.all_of(task_id), like(task_id), cluster.keys[caller]
     for operation in set(operations_of(wire)) - OF_NO_TASK:
         for below in ("", "/x"):  # a sub-agent's
@@ -48,9 +48,9 @@ async def test_a_stranger_finds_no_task(cluster: Cluster, wire: Wire) -> None:
 
 @pytest.mark.parametrize("agent", ["", "other"])
 async def test_another_agents_address_has_no_such_task(cluster: Cluster, wire: Wire, agent: str) -> None:
-    """Also for the owner: tasks are where their agent is, at its address or as its tenant."""
+    """Also for the owner: a task is found only at its agent's address or as its tenant."""
     if wire.name == "gRPC 0.3":
-        return  # it knows the default agent only
+        return  # it serves the default agent only
     task_id = await cluster.task(agent)
     await _finds_nothing(cluster, wire, task_id, "owner", "" if agent else "other")
     here = await wire.send("GetTask", {"id": task_id}, cluster.keys["owner"], agent)
@@ -58,7 +58,7 @@ async def test_another_agents_address_has_no_such_task(cluster: Cluster, wire: W
 
 
 async def test_a_stranger_cannot_refer_to_a_task(cluster: Cluster, wire: Wire) -> None:
-    """Its results would reach the stranger's own agent."""
+    """A reference would give the task's results to the stranger's own agent."""
     if wire.name in {"REST 0.3", "gRPC 0.3"}:
         return  # they know no references
     task_id = await cluster.task()
@@ -73,7 +73,7 @@ async def test_a_stranger_cannot_refer_to_a_task(cluster: Cluster, wire: Wire) -
 
 
 async def test_a_stranger_lists_nothing(cluster: Cluster, wire: Wire) -> None:
-    """Neither all tasks nor those of a context show one of another owner, or of another agent."""
+    """Lists of all tasks and of a context leave out tasks of another owner or agent."""
     if wire.is_legacy:
         return  # there is no such operation
     task_id = (await cluster.task()).encode()
@@ -87,7 +87,7 @@ async def test_a_stranger_lists_nothing(cluster: Cluster, wire: Wire) -> None:
 
 
 async def test_what_strangers_call_the_same_is_not_the_same(cluster: Cluster) -> None:
-    """The same message in the same context, even with one Idempotency-Key, is a task of another owner."""
+    """The same message, context and Idempotency-Key of another owner start a separate task."""
     params = params_of("SendMessage")
     params["message"] |= {"contextId": unique("context")}
 
@@ -102,7 +102,7 @@ async def test_what_strangers_call_the_same_is_not_the_same(cluster: Cluster) ->
 
 
 async def test_a_stranger_downloads_nothing(cluster: Cluster) -> None:
-    """Their address answers as one that never was; the owner gets what is there."""
+    """The address answers as one that never existed; the owner downloads the content."""
     context, nobodys = await cluster.artifact(await cluster.task()), str(uuid4())
     http = cluster.gateway.http
     for path in DOWNLOADS:
@@ -119,12 +119,12 @@ async def test_a_stranger_downloads_nothing(cluster: Cluster) -> None:
 
 
 BELOW = ("", "/x", "/x/y", "/")
-"""Behind the id of a task stands the path to a sub-agent's."""
+"""Addresses behind the id of a task, and the path to a sub-agent's."""
 
 
 @pytest.mark.parametrize("caller", ["stranger", "bound"])
 async def test_no_address_beside_a2a_tells_of_a_task(cluster: Cluster, caller: str) -> None:
-    """Nor of the sub-agents below it: the answers are those for a task that nobody has."""
+    """The answers for a task and its sub-agents are those for a task that does not exist."""
     task_id = await cluster.task()
     nobodys, http = like(task_id), cluster.gateway.http
     named = [route for route in cluster.gateway.app.routes if isinstance(route, RawRoute)]

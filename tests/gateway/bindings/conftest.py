@@ -24,7 +24,7 @@ session = pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def served(
     client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> AsyncGenerator[GrpcGateway]:
-    """A gateway on all bindings, with a worker, and push notifications of which nobody hears."""
+    """A gateway on all bindings, with a worker; push notifications are stored and not sent."""
     async with running_grpc_gateway(
         client, views, queue=queue, agents=[AGENT, OTHER], push=unheard(PushConfigs(redis_of(views)))
     ) as gateway:
@@ -33,7 +33,7 @@ async def served(
 
 @session
 async def http(served: GrpcGateway) -> AsyncGenerator[httpx.AsyncClient]:
-    """A client that sends no header of A2A by itself."""
+    """A client that sends no header of A2A by default."""
     async with httpx.AsyncClient(base_url=served.url, timeout=60) as http:
         yield http
 

@@ -64,7 +64,7 @@ PREFIXES = ["", "agents/writer/", "agents/reader/"]
 
 
 class Open(Authenticator):
-    """Lets everybody in, and says how it could be proved who comes."""
+    """Authenticates every caller, and lists the schemes of the card."""
 
     def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
         return SCHEMES
@@ -151,7 +151,7 @@ ALL = [CARD, OLD_CARD, PURE_CARD, f"agents/reader/{CARD}", "agents", ".well-know
 
 @pytest.mark.parametrize("path", ALL)
 async def test_clients_may_keep_what_they_have(http: httpx.AsyncClient, path: str) -> None:
-    """Cache-Control, ETag and Last-Modified say so (A2A 1.0 §8.6.1); nobody gets the same twice."""
+    """Cache-Control, ETag and Last-Modified save the second transfer of a card (A2A 1.0 §8.6.1)."""
     first = await http.get(path)
     tag, modified = first.headers["ETag"], first.headers["Last-Modified"]
     before = format_datetime(parsedate_to_datetime(modified) - timedelta(seconds=1), usegmt=True)

@@ -1,4 +1,4 @@
-"""What a stranger sends takes work in proportion to its size: counted before anybody knows who sends it."""
+"""The work that an unauthenticated request causes grows at most linearly with its size."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -62,7 +62,7 @@ HEADS: dict[str, tuple[int, Callable[[int], bytes]]] = {
 }
 
 CONDITIONS = {"tags", "a time"}
-"""What is read of requests for agent cards."""
+"""Requests for agent cards."""
 
 ADDRESSES: dict[str, Callable[[int], bytes]] = {
     "a path": lambda n: b"/" + b"x" * n,
@@ -77,7 +77,7 @@ ADDRESSES: dict[str, Callable[[int], bytes]] = {
 
 
 class _Transport(asyncio.Transport):
-    """Takes what is written, and says that it comes from a proxy."""
+    """Records writes, and reports the address of a proxy as the peer."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 -- as asyncio has it
         return ("127.0.0.1", 1) if name in {"peername", "sockname"} else default
@@ -103,7 +103,7 @@ class _Transport(asyncio.Transport):
 
 @pytest.fixture
 def app(client: Client, views: TaskViews, tmp_path: Path) -> Starlette:
-    """A gateway that knows callers by each of its schemes."""
+    """A gateway that authenticates callers by each of its schemes."""
     keys = tmp_path / "keys"
     add_key(keys, new_key("ann", ["tasks:read"], None)[1])
     schemes = [
@@ -163,7 +163,7 @@ def _each(names: Iterable[str]) -> list[ParameterSet]:
 
 @pytest.mark.parametrize("name", _each(HEADS))
 async def test_work_on_headers_grows_with_their_size(app: Starlette, name: str) -> None:
-    """Whatever they are made of; agent cards, which anybody may read, have conditions."""
+    """Whatever the headers contain; agent cards, which are public, have conditions."""
     path = b"/.well-known/agent-card.json" if name in CONDITIONS else b"/tasks/x"
     size, head = HEADS[name]
     await _check(app, lambda n: _get(path, head(n)), size)
@@ -177,14 +177,14 @@ async def test_work_on_an_address_grows_with_its_size(app: Starlette, name: str)
 
 @pytest.mark.parametrize("escape", [b"%2f", b"%41", b"%25"])
 async def test_a_path_is_decoded_once_for_all_routes(app: Starlette, escape: bytes) -> None:
-    """What an escape costs does not depend on how many routes there are."""
+    """The cost of an escape does not depend on the number of routes."""
 
     def steps(of: Starlette) -> int:
         few, many = (work_of(_answered(of, _get(b"/" + escape * n))).steps for n in (100, 500))
         return many - few
 
     no_routes = Starlette()
-    for each in (app, no_routes):  # what is done once, such as filling caches, is not counted
+    for each in (app, no_routes):  # one-time work, such as filling caches, is not counted
         await asyncio.to_thread(_answered(each, _get(b"/" + escape)))
     # The server decodes the path once, and so do we.
     assert await asyncio.to_thread(steps, app) < 3 * await asyncio.to_thread(steps, no_routes)
@@ -199,11 +199,11 @@ async def test_work_on_a_body_grows_with_its_size(app: Starlette) -> None:
 
 
 async def test_baggage_is_not_read(app: Starlette, caplog: pytest.LogCaptureFixture) -> None:
-    """The library that would read it does so in quadratic time, and logs what does not fit."""
+    """The library for it reads in quadratic time, and logs malformed baggage."""
     with caplog.at_level("WARNING", "opentelemetry"):
         await asyncio.to_thread(_answered(app, _get(b"/tasks/x", b"baggage: a" + b" " * 8_000 + b"b")))
         await asyncio.to_thread(_answered(app, _get(b"/tasks/x", b"tracestate: " + b"%" * 8_000)))
-    # What exports spans may have been shut down by an earlier test of this process, and says so for each.
+    # The span exporter, which an earlier test of this process may have shut down, logs that for each span.
     assert not [record for record in caplog.records if not record.name.startswith("opentelemetry.sdk.")]
 
 

@@ -1,4 +1,4 @@
-"""What a browser gets at the address of a gateway; programs get what they always did."""
+"""The page for browsers at the address of a gateway; other clients get JSON-RPC."""
 
 import re
 from html.parser import HTMLParser
@@ -29,7 +29,7 @@ class Tags(HTMLParser):
 
 
 async def test_a_browser_reads_what_this_is(client: Client, views: TaskViews) -> None:
-    """Which agents there are, with links to their cards that work; no script, whatever agents are called."""
+    """It lists the agents with links to their cards; names of agents cannot inject a script."""
     agents = [
         Agent(id="writer", name="Writer", description="Writes & reads."),
         Agent(id="evil", name=EVIL, description=f'"{EVIL}'),
@@ -54,12 +54,12 @@ async def test_a_browser_reads_what_this_is(client: Client, views: TaskViews) ->
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "text/event-stream", ""])
 async def test_programs_get_no_page(gateway: RunningGateway, accept: str) -> None:
-    """They are told that JSON-RPC is there, by POST."""
+    """The error says that JSON-RPC is at this address, by POST."""
     got = await gateway.http.get("/", headers={"Accept": accept})
     assert (got.status_code, got.headers["Allow"]) == (405, "POST")
 
 
 async def test_json_rpc_is_where_it_was(gateway: RunningGateway) -> None:
-    """Also for a client that takes HTML."""
+    """JSON-RPC answers at this address, also for a client that accepts HTML."""
     answer = await gateway.call("GetTask", {"id": "none"}, **BROWSER)
     assert answer.json()["error"]["code"] == -32001

@@ -22,7 +22,7 @@ Expected = tuple[tuple[int, int], int, str]
 
 
 def check(reply: Reply, wire: HttpWire, expected: Expected) -> str:
-    """The error has this code, status and reason, and shows nothing of our insides; return its text."""
+    """Assert code, status and reason of an error, and that it shows no internals; return its text."""
     rpc, rest, reason = expected
     refused = reply.refusal
     assert refused, reply
@@ -38,12 +38,12 @@ async def answer(wire: HttpWire, call: Call) -> Reply:
 
 
 def reading(wire: HttpWire, **headers: str) -> Call:
-    """Read a task that nobody has; `A2A_Version` stands for A2A-Version."""
+    """Read a task that does not exist; `A2A_Version` stands for A2A-Version."""
     return wire.call("GetTask", {"id": "x"}, {name.replace("_", "-"): v for name, v in headers.items()})
 
 
 async def test_versions_that_nobody_serves_are_refused(over_http: HttpWire) -> None:
-    """The error names the versions of this server. What is of one version is not served in the other."""
+    """The error names the versions of this server. Operations of one version are not served in the other."""
     for version in ("99.0", "1.1", "1.7", "0.2", "2.0", "banana", "9" * 5000, "1.0, 0.3"):
         text = check(await answer(over_http, reading(over_http, A2A_Version=version)), over_http, VERSION)
         assert "this server speaks 1.0 and 0.3" in text
@@ -54,7 +54,7 @@ async def test_versions_that_nobody_serves_are_refused(over_http: HttpWire) -> N
 
 
 async def test_patch_versions_and_queries_are_understood(over_http: HttpWire) -> None:
-    """A patch number changes nothing, nor does naming the version in the query; names have no case."""
+    """The patch number is ignored; the query may name the version; header names have no case."""
     for suffix in ("", ".0", ".17"):
         version = over_http.version + suffix
         in_query: Call = {**reading(over_http), "headers": {}}
@@ -65,9 +65,9 @@ async def test_patch_versions_and_queries_are_understood(over_http: HttpWire) ->
 
 
 async def test_a_body_has_to_be_declared_as_json(over_http: HttpWire) -> None:
-    """As JSON or as A2A's JSON, with parameters; web pages of others can send the rest without asking.
+    """As JSON or as A2A's JSON, with parameters: browsers send other types without a preflight.
 
-    One that is compressed is not read, and the text says so.
+    A compressed body is refused with an error that says so.
     """
     call = over_http.call("SendMessage", params_of("SendMessage"))
     body = json.dumps(call["json"]).encode()
@@ -101,7 +101,7 @@ BODIES = {
 
 
 async def test_what_is_no_json_is_refused(over_http: HttpWire) -> None:
-    """The text repeats nothing of it."""
+    """The error does not repeat the body."""
     for body in BODIES.values():
         reply = await answer(over_http, over_http.raw_body(body, **{"Content-Type": "application/json"}))
         check(reply, over_http, ((200, -32700), 400, "PARSE_ERROR"))
@@ -147,7 +147,7 @@ async def test_parameters_that_do_not_fit_are_refused(over_http: HttpWire, *, st
 
 
 async def test_files_that_are_no_base64_are_refused(over_http: HttpWire) -> None:
-    """A decoder would make another file of it."""
+    """A lenient decoder would produce another file."""
     parts: dict[str, Any] = {"parts": [{"raw": "secret!"}]}
     if over_http.is_legacy:
         parts = {"parts": [{"kind": "file", "file": {"bytes": "secret!"}}]}
@@ -160,7 +160,7 @@ async def test_files_that_are_no_base64_are_refused(over_http: HttpWire) -> None
 
 @pytest.mark.parametrize("place", ["part", "metadata"])
 async def test_whole_numbers_that_would_become_others_are_refused(over_http: HttpWire, place: str) -> None:
-    """A2A carries numbers as doubles: 9007199254740993 would be 9007199254740992, without a word."""
+    """A2A carries numbers as doubles: 9007199254740993 would silently become 9007199254740992."""
     value = {"secret": [{"id": 2**53 + 1}]}
     part: dict[str, Any] = {"data": value}
     if over_http.is_legacy:
@@ -177,7 +177,7 @@ async def test_whole_numbers_that_would_become_others_are_refused(over_http: Htt
 
 
 async def test_the_extension_is_confirmed(over_http: HttpWire) -> None:
-    """Under the name of the header that activated it, which has no case."""
+    """The answer repeats the header that activated the extension; header names have no case."""
     name = "X-A2A-Extensions" if over_http.is_legacy else "A2A-Extensions"
     for each in (name, name.lower()):
         asked = {each: f"https://example.com/other, {EVENTS_EXTENSION}"}

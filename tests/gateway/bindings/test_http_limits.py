@@ -1,4 +1,4 @@
-"""What HTTP itself allows: heads and bodies of bounded size, in bounded time."""
+"""Limits of HTTP itself: heads and bodies of bounded size, in bounded time."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ class Echo(Endpoint):
 
 
 class Doorman(Authenticator):
-    """Knows everybody but who says that nobody does."""
+    """Authenticates every caller except one with the header for strangers."""
 
     async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
         if "x-stranger" in headers:
@@ -89,7 +89,7 @@ async def exchange(url: str, sent: bytes) -> tuple[bytes, bytes]:
 
 
 async def test_a_large_body_in_small_pieces_is_read(impatient: str) -> None:
-    """All of it, in its order, though it is read in turns; so is what comes behind it."""
+    """The whole body is read in order, though in turns; so is the next request."""
     content = json.dumps([*range(4_000)]).encode()
     chunks = b"".join(b"5\r\n%s\r\n" % content[at : at + 5] for at in range(0, len(content), 5))
     padded = chunks + b"%x\r\n%s\r\n0\r\n\r\n" % (5, b" " * 5)
@@ -106,7 +106,7 @@ async def test_a_large_body_in_small_pieces_is_read(impatient: str) -> None:
 
 
 class Noting(GatewayProtocol):
-    """Notes how much it reads in each turn of the loop; the first turn lasts until all has been sent."""
+    """Records the bytes read in each turn of the loop; the first turn lasts until all has been sent."""
 
     def __init__(self, sent: threading.Event, read: dict[int, int], **made: Any) -> None:  # noqa: ANN401
         super().__init__(**made)
@@ -124,7 +124,7 @@ class Noting(GatewayProtocol):
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_what_comes_at_once_is_read_in_turns(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
-    """However much one connection sends at once, the others get their turn after a bounded part of it."""
+    """However much one connection sends at once, others get a turn after a bounded part of it."""
     chunks, sent, read = b"1\r\nx\r\n" * 30_000, threading.Event(), dict[int, int]()
     request = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks
 
@@ -194,7 +194,7 @@ async def test_headers_over_the_limit_are_refused(gateway: RunningGateway, name:
 
 @pytest.mark.parametrize("path", ["/tasks", "/healthz", "/artifacts/x", "/.well-known/agent-card.json"])
 async def test_hundreds_of_headers_are_read(gateway: RunningGateway, path: str) -> None:
-    """More than proxies take; what is beyond is refused, wherever it is sent to."""
+    """More headers than proxies accept are read; larger numbers are refused at every address."""
     many = {f"x-{n}": "y" for n in range(MAX_HEADERS + 1)}
     some = dict([*many.items()][:-20])
     assert (await gateway.http.get(path, headers=some)).status_code != 431

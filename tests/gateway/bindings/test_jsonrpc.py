@@ -1,4 +1,4 @@
-"""What only JSON-RPC has: envelopes, ids, one endpoint for two versions."""
+"""Rules of JSON-RPC alone: envelopes, ids, one endpoint for two versions."""
 
 import json
 from typing import Any
@@ -51,7 +51,7 @@ def deep(depth: int) -> str:
 
 
 def rpc(member: str) -> bytes:
-    """Return a request whose one other member is this JSON text."""
+    """Return a request with one more member, given as JSON text."""
     return f'{{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", {member}}}'.encode()
 
 
@@ -80,7 +80,7 @@ BODIES: dict[str, tuple[bytes, int]] = {
 
 
 async def test_a_body_that_is_no_request_is_refused(gateway: RunningGateway) -> None:
-    """Malformed JSON is a parse error; JSON that is no JSON-RPC 2.0 request is an invalid request."""
+    """Malformed JSON is a parse error; JSON that is not a JSON-RPC 2.0 request is an invalid request."""
     for name, (body, code) in BODIES.items():
         for headers in ({}, LEGACY):
             response = await gateway.http.post(
@@ -95,7 +95,7 @@ async def test_a_body_that_is_no_request_is_refused(gateway: RunningGateway) -> 
 
 
 async def test_the_kind_of_a_part_says_what_it_lacks(gateway: RunningGateway) -> None:
-    """Not what another kind would need. Parts are counted before they are read, whatever they hold."""
+    """The error names the missing field of that kind. Parts are counted before they are read."""
     refused: list[tuple[list[dict[str, Any]], str]] = [
         ([{"kind": "file", "file": {}}], "message.parts[0].file.bytes does not fit: field required"),
         ([{"kind": "data"}], "message.parts[0].data does not fit: field required"),
@@ -122,7 +122,7 @@ async def test_texts_hold_no_values(gateway: RunningGateway) -> None:
 @pytest.mark.parametrize("field", ["messageId", "message_id"])
 @pytest.mark.parametrize("headers", [{}, LEGACY], ids=["1.0", "0.3"])
 async def test_both_spellings_are_taken(gateway: RunningGateway, headers: dict[str, str], field: str) -> None:
-    """The names of fields in camelCase and in snake_case; what nobody knows is ignored (§5.5, §5.7)."""
+    """Fields may be in camelCase or in snake_case; unknown fields are ignored (§5.5, §5.7)."""
     part = {"kind": "text", "text": "hi", "new": [1]}
     message = {
         field: unique("m"),

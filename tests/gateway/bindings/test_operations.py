@@ -47,7 +47,7 @@ FILE = pb.Part(raw=bytes(range(256)), filename="all.bin", media_type="applicatio
 async def test_each_binding_has_every_operation(
     served: GrpcGateway, model: PromptModel, binding: Binding, version: Version
 ) -> None:
-    """A task is streamed, joined, read, canceled, has configs and files; what is wrong is refused."""
+    """A task is streamed, joined, read, canceled, has configs and files; invalid requests are refused."""
     gate, answer = asyncio.Event(), Answer()
     async with connected(served.url, binding=binding, version=version) as a2a:
         task = await waiting(a2a, model, gate)

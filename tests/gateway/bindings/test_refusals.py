@@ -1,4 +1,4 @@
-"""What a client is told when something is wrong with its request: clearly, and nothing of our insides."""
+"""Errors for invalid requests: clear, and without internals."""
 
 import json
 import logging
@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "a step in contextId": ({"contextId": ".."}, "message.contextId is a step of a path"),
     "a step in taskId": ({"taskId": "."}, "message.taskId is a step of a path"),
 }
-"""What is wrong on every binding."""
+"""Requests that are invalid on every binding."""
 
 CODES: Mapping[str, tuple[int | str, int | str]] = {
     "JSON-RPC 1.0": (INVALID_PARAMS, 200),
@@ -71,19 +71,19 @@ CODES: Mapping[str, tuple[int | str, int | str]] = {
     "gRPC 1.0": ("INVALID_ARGUMENT", "INVALID_ARGUMENT"),
     "gRPC 0.3": ("INVALID_ARGUMENT", "INVALID_ARGUMENT"),
 }
-"""What each binding says of parameters that do not fit, and the status."""
+"""The error text of each binding for invalid parameters, and the status."""
 
 
 @pytest.mark.parametrize("wire", CODES)
 async def test_a_message_that_is_too_much_is_refused(wires: Mapping[str, Wire], wire: str) -> None:
-    """The text names the field and the limit, and repeats nothing."""
+    """The text names the field and the limit, and repeats no content."""
     for name, (changes, words) in REFUSED.items():
         reply = await wires[wire].send("SendMessage", message(changes))
         assert reply.refusal, name
         assert (reply.refusal.code, reply.status) == CODES[wire], name
         assert words in reply.refusal.message, name
         assert len(reply.body) < 1_000
-    for depth in (120, 400) if not wire.startswith("gRPC") else ():  # a client of gRPC cannot even write it
+    for depth in (120, 400) if not wire.startswith("gRPC") else ():  # a gRPC client cannot even write it
         reply = await wires[wire].send("SendMessage", message({"parts": [{"data": nested(depth)}]}))
         assert reply.refusal
         assert (reply.refusal.code, reply.status) == CODES[wire]
@@ -91,7 +91,7 @@ async def test_a_message_that_is_too_much_is_refused(wires: Mapping[str, Wire], 
 
 
 def check_error(response: httpx.Response, code: int, words: str) -> None:
-    """The body is a JSON-RPC error of this code; it says these words and shows no code of ours."""
+    """Assert that the body is a JSON-RPC error with this code and these words, and without internals."""
     error = response.json()["error"]
     assert error["code"] == code
     assert words in error["message"]
@@ -136,7 +136,7 @@ PARTS: list[tuple[Json, str]] = [
 
 
 async def test_a_part_that_cannot_be_taken_is_refused(gateway: RunningGateway) -> None:
-    """Each refusal names the field, what is wrong with it and what is expected, and repeats no content."""
+    """Each error names the field, the problem and the expected form, and repeats no content."""
     for part, words in PARTS:
         check_error(
             await gateway.call("SendMessage", message({"parts": [part]})), INVALID_PARAMS, f"message.{words}"
@@ -174,7 +174,7 @@ MESSAGES: list[tuple[object, int, str]] = [
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
 async def test_a_message_that_cannot_be_taken_is_refused(gateway: RunningGateway, method: str) -> None:
-    """Each refusal has the code of A2A 1.0 §5.4 and names the field, what is wrong and what was expected."""
+    """Each error has the code of A2A 1.0 §5.4 and names the field, the problem and the expected form."""
     for params, code, words in MESSAGES:
         response = await gateway.call(method, params)
         assert response.status_code == 200
@@ -220,7 +220,7 @@ REQUESTS: list[tuple[str, Json, int, str]] = [
 
 
 async def test_a_request_that_makes_no_sense_is_refused(served: GrpcGateway) -> None:
-    """Every operation checks what it is given."""
+    """Every operation checks its parameters."""
     for method, params, code, words in REQUESTS:
         response = await served.http.call(method, params)
         check_error(response, code, words)
@@ -230,7 +230,7 @@ async def test_a_request_that_makes_no_sense_is_refused(served: GrpcGateway) -> 
 async def test_what_nobody_foresaw_is_answered_as_json(
     client: Client, views: TaskViews, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also outside of the bindings: 500 with a reference, under which it is logged whole."""
+    """Also outside of the bindings: 500 with a reference, under which the whole error is logged."""
 
     async def broken(_: Request) -> Response:
         raise ZeroDivisionError("password=hunter2")
@@ -249,7 +249,7 @@ async def test_what_nobody_foresaw_is_answered_as_json(
 async def test_content_stays_out_of_the_logs(
     gateway: RunningGateway, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither what was refused nor what was answered is logged at info level or above."""
+    """Content of accepted and refused messages is not logged at info level or above."""
     caplog.set_level(logging.INFO)
     secret = unique("secret")
     for params in (
@@ -266,7 +266,7 @@ async def test_content_stays_out_of_the_logs(
 
 @pytest.mark.parametrize("status", sorted(set(RPCStatusCode) - {RPCStatusCode.OK}))
 async def test_what_passes_is_an_outage(status: RPCStatusCode) -> None:
-    """What the SDK itself tries again may be asked again; a call that is wrong or not allowed stays so."""
+    """Errors that the SDK retries become retryable; invalid or forbidden calls do not."""
     with pytest.raises(TemporalUnavailableError if status in UNAVAILABLE else RPCError):
         async with translate_temporal_errors():
             raise RPCError("away", status, b"")
@@ -279,7 +279,7 @@ async def test_what_passes_is_an_outage(status: RPCStatusCode) -> None:
 async def test_a_namespace_that_is_not_found_is_an_outage(
     detail: NotFoundFailure | NamespaceNotFoundFailure, meaning: type[Exception]
 ) -> None:
-    """A server that was paused says so for a moment; no task is taken for unknown because of it."""
+    """A server that was paused answers so for a moment; no task becomes unknown because of it."""
     packed = AnyMessage()
     packed.Pack(detail)
     status = GrpcStatus(code=RPCStatusCode.NOT_FOUND, details=[packed])

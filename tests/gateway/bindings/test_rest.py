@@ -1,4 +1,4 @@
-"""What only addresses and queries have: names, empty and wrong values, tenants, media types."""
+"""Rules of addresses and queries: names, empty and wrong values, tenants, media types."""
 
 from base64 import b64decode, b64encode
 
@@ -11,7 +11,7 @@ LEGACY = {"A2A-Version": "0.3"}
 
 
 def error(response: httpx.Response) -> tuple[int, str]:
-    """Return the code of an error, which is the status too, and what it says."""
+    """Return the code of an error, which is the status too, and its text."""
     body = response.json()["error"]
     assert response.status_code == body["code"]
     return body["code"], body["message"]
@@ -28,7 +28,7 @@ def error(response: httpx.Response) -> tuple[int, str]:
     ],
 )
 async def test_a_query_is_read_in_both_spellings(gateway: RunningGateway, query: str) -> None:
-    """What is empty, and what we do not know, counts for nothing."""
+    """Empty and unknown parameters are ignored."""
     response = await gateway.http.get(f"/tasks?{query}")
     assert response.status_code == 200
     assert response.json()["pageSize"] == (3 if "3&" in query else 50)
@@ -77,7 +77,7 @@ WRONG: list[tuple[str, str, int, str]] = [
 
 
 async def test_what_an_address_cannot_say_is_refused(gateway: RunningGateway) -> None:
-    """It is read once, as what it says, and never echoed at length; the text names the parameter."""
+    """A value is decoded once, and never echoed at length; the error names the parameter."""
     reasons = {
         404: {"ADDRESS_UNKNOWN", "TASK_NOT_FOUND"},
         405: {"METHOD_NOT_ALLOWED"},
@@ -94,7 +94,7 @@ async def test_what_an_address_cannot_say_is_refused(gateway: RunningGateway) ->
 
 
 async def test_an_empty_value_takes_no_other_back(gateway: RunningGateway) -> None:
-    """In either version: what is empty is not read."""
+    """In either version, an empty value does not override another."""
     for address, headers in (("/tasks/x", {}), ("/v1/tasks/x", LEGACY)):
         refused = error(await gateway.http.get(f"{address}?historyLength=-1&historyLength=", headers=headers))
         assert refused == (400, "historyLength is -1; it must be 0 or more")
@@ -137,7 +137,7 @@ async def test_errors_of_the_old_version_have_what_its_clients_read(gateway: Run
     "address", ["/tasks/x:subscribe", "/agents/staged/tasks/x:subscribe", "/v1/tasks/x:subscribe"]
 )
 async def test_a_stream_has_no_head(gateway: RunningGateway, address: str) -> None:
-    """It would stay open for as long as the task runs, and tell nothing."""
+    """HEAD is refused: it would stay open for as long as the task runs, and return nothing."""
     headers = {"A2A-Version": "0.3" if "/v1/" in address else "1.0"}
     response = await gateway.http.head(address, headers=headers)
     assert (response.status_code, response.headers["Allow"]) == (405, "GET, POST")

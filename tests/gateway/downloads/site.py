@@ -1,4 +1,4 @@
-"""A gateway whose artifacts a test writes, and lets fail."""
+"""A gateway with artifacts that a test writes and makes fail."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -73,13 +73,13 @@ class Site:
 
     @property
     def key(self) -> str:
-        """The key of the context, of the owner that the gateway takes its clients for."""
+        """The key of the context, for the owner of the gateway's clients."""
         return context_key(ANONYMOUS, self.context)
 
     async def put(
         self, *parts: NewPart, artifact_id: str = "out", complete: bool = True, owner: str = ANONYMOUS
     ) -> None:
-        """Make an artifact, or make it anew."""
+        """Create or replace an artifact."""
         change = Create(task_id="task", parts=parts, complete=complete, override=True)
         await self.artifacts.apply(context_key(owner, self.context), artifact_id, change)
 
@@ -105,7 +105,7 @@ def file(content: bytes = CONTENT, media_type: str = "image/png", filename: str 
 
 
 def check_error(answer: httpx.Response, status: int, words: str) -> None:
-    """The status, and JSON that says what is wrong and nothing of our insides; no cache keeps it."""
+    """Assert the status, and a JSON error without internals that no cache stores."""
     assert answer.status_code == status
     error = answer.json()["error"]
     assert error["code"] == status

@@ -1,4 +1,4 @@
-"""Where artifacts are found, by whom, and what is known of them; links to the store itself."""
+"""Addresses and metadata of artifacts, permissions, and links to the store itself."""
 
 import re
 from pathlib import Path
@@ -59,7 +59,7 @@ async def test_a_link_to_the_store_takes_the_place_of_the_content(client: Client
 
 
 async def test_without_the_setting_nobody_gets_a_link(site: Site) -> None:
-    """A link shows where the store is, and works without authentication."""
+    """A link shows the address of the store, and works without authentication."""
     site.artifacts.url = "https://store.example/x"
     await site.put(file())
     assert (await site.get()).content == CONTENT
@@ -86,14 +86,14 @@ async def test_without_the_setting_nobody_gets_a_link(site: Site) -> None:
     ],
 )
 async def test_an_address_that_leads_nowhere_is_not_found(site: Site, path: str, words: str) -> None:
-    """404 with what was asked for, in JSON."""
+    """404 in JSON that repeats the requested address."""
     await site.put(file())
     answer = await site.gateway.http.get(path.format(site.path))
     check_error(answer, 404, words)
 
 
 async def test_what_is_known_of_an_artifact_is_json(site: Site) -> None:
-    """Its parts with the addresses of their content, and its log; nothing of the store's keys."""
+    """Its parts with the addresses of their content, and its log; no keys of the store."""
     rows = NewPart(kind="rows", content=ROWS, row_schema={"type": "object"})
     await site.put(file(filename="p.png"), rows)
     answer = await site.gateway.http.get(f"{site.path}/out")
@@ -129,7 +129,7 @@ async def test_what_is_known_of_an_artifact_is_json(site: Site) -> None:
 
 
 async def test_the_artifacts_of_a_context_are_listed(site: Site) -> None:
-    """Oldest first, of one task if it is named; each as it is known, without its log."""
+    """Oldest first, of one task if it is named; each with its metadata, without its log."""
     for name in ("one", "two"):
         change = Create(task_id=f"task of {name}", parts=(file(),), complete=True)
         await site.artifacts.apply(site.key, name, change)
@@ -144,7 +144,7 @@ async def test_the_artifacts_of_a_context_are_listed(site: Site) -> None:
 async def test_an_administrator_downloads_what_belongs_to_others(
     client: Client, views: TaskViews, tmp_path: Path
 ) -> None:
-    """With `?owner=`, as in all of the extension; nobody else does, nor without it."""
+    """With `?owner=`, as in all of the extension; other callers and requests without it get 404."""
     scheme, keys = key_scheme(
         tmp_path / "keys", {"ann": ("ann", ["tasks:read"]), "root": ("root", ["tasks:read", "admin"])}
     )

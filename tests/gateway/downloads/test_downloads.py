@@ -1,4 +1,4 @@
-"""The content of artifacts over HTTP: byte for byte, with all that a client has to know of it."""
+"""The content of artifacts over HTTP: byte for byte, with complete headers."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.gateway.downloads.site import CONTENT, ROWS, Site, check_error, file
 
 
 async def test_a_part_is_downloaded_as_it_was_written(site: Site) -> None:
-    """Byte for byte, with type, length and name, as a file to keep that runs nowhere."""
+    """Byte for byte, with type, length and name, as an attachment that no browser runs."""
     await site.put(file(b"x"), file(filename="plöt.png"), artifact_id="a/b c")
     answer = await site.get(site.address("a/b c", 1))
     assert (answer.status_code, answer.content) == (200, CONTENT)
@@ -49,7 +49,7 @@ async def test_head_tells_all_but_the_content(site: Site, content: bytes) -> Non
     ],
 )
 async def test_a_range_is_a_part_of_the_content(site: Site, asked: str, start: int, end: int) -> None:
-    """206 with exactly these bytes, and where they stand; HEAD knows no ranges."""
+    """206 with exactly these bytes and their position; HEAD ignores ranges."""
     await site.put(file())
     answer = await site.get(Range=asked)
     head = await site.head(Range=asked)
@@ -60,7 +60,7 @@ async def test_a_range_is_a_part_of_the_content(site: Site, asked: str, start: i
 
 
 async def test_a_range_behind_the_end_is_refused(site: Site) -> None:
-    """416 says how long the content is."""
+    """416 has the length of the content."""
     await site.put(file())
     answer = await site.get(Range="bytes=2048-")
     assert answer.headers["Content-Range"] == "bytes */2048"
@@ -68,7 +68,7 @@ async def test_a_range_behind_the_end_is_refused(site: Site) -> None:
 
 
 async def test_a_version_has_its_tag(site: Site) -> None:
-    """If-None-Match, If-Match and If-Range compare it; an artifact that was made anew has another one."""
+    """If-None-Match, If-Match and If-Range compare it; a replaced artifact has another tag."""
     await site.put(file())
     tag = (await site.get()).headers["ETag"]
     unchanged = await site.get(If_None_Match=f'"other", W/{tag}', Range="bytes=0-1")
@@ -85,7 +85,7 @@ async def test_a_version_has_its_tag(site: Site) -> None:
 
 
 async def test_an_artifact_that_was_removed_and_made_again_has_another_tag(site: Site) -> None:
-    """Its versions count from one again; who kept the content of the old one gets the new one."""
+    """Its versions count from one again; a client with the old content in its cache gets the new one."""
     await site.put(file())
     tag = (await site.get()).headers["ETag"]
     await site.artifacts.delete_artifact(site.key, "out")
@@ -94,7 +94,7 @@ async def test_an_artifact_that_was_removed_and_made_again_has_another_tag(site:
 
 
 async def test_what_is_being_written_is_downloaded_as_far_as_it_is(site: Site) -> None:
-    """Whole, without ranges, and not to be kept; then more of it; then all."""
+    """All bytes so far, without ranges and not cacheable; then more of it; then all."""
     await site.put(file(), complete=False)
     key = site.key
     building = await site.get(Range="bytes=0-1")
@@ -115,7 +115,7 @@ async def test_what_is_being_written_is_downloaded_as_far_as_it_is(site: Site) -
 
 
 async def test_a_part_that_is_a_url_is_a_link(site: Site) -> None:
-    """Its content is somebody else's: no client is sent there with its key, which a redirect would do."""
+    """The content is external: a redirect would send the client's key to it."""
     url = "https://x.example/a.html?b=<é>"
     await site.put(NewPart("file", media_type="text/html", url=url))
     answer = await site.get()
@@ -130,7 +130,7 @@ async def test_a_part_that_is_a_url_is_a_link(site: Site) -> None:
 
 
 async def test_what_stayed_unfinished_says_so(site: Site) -> None:
-    """A failed artifact changes no more, and is no whole one."""
+    """A failed artifact changes no more, and is marked as incomplete."""
     await site.put(file(), complete=False)
     await site.artifacts.apply(site.key, "out", Fail())
     answer = await site.get(Range="bytes=0-1")
@@ -168,13 +168,13 @@ async def test_a_dataset_comes_as_json_lines_or_csv(
     [("rows", "?format=xlsx", "neither jsonl nor csv"), ("file", "?format=csv", "datasets only")],
 )
 async def test_an_unknown_format_is_refused(site: Site, kind: PartKind, query: str, words: str) -> None:
-    """400 says which there are."""
+    """400 lists the formats."""
     await site.put(NewPart(kind=kind))
     check_error(await site.get(site.address() + query), 400, words)
 
 
 async def test_formulas_are_text_in_a_csv(site: Site) -> None:
-    """Unless the gateway is set to keep them: a spreadsheet would run them."""
+    """A spreadsheet would run them. A setting of the gateway keeps formulas."""
     await site.put(NewPart(kind="rows", content=b'{"name": "=1+1"}\n'))
     answer = await site.get(site.address() + "?format=csv")
     assert answer.content == b"name\r\n'=1+1\r\n"

@@ -1,4 +1,4 @@
-"""Downloads that cannot go well: an error before the first byte, or a connection that is cut."""
+"""Failing downloads: an error before the first byte, or a connection that is cut."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ from tests.gateway.harness import running_gateway, unique
 async def test_what_cannot_be_read_is_an_error_before_the_first_byte(
     site: Site, failure: Exception, status: int, words: str
 ) -> None:
-    """It names the part, not the place; what may pass says when to come back."""
+    """The error names the part, not its storage location; an outage has Retry-After."""
     await site.put(file())
     site.artifacts.failure, site.artifacts.pieces = failure, 0
     answer = await site.get()
@@ -41,7 +41,7 @@ async def test_what_cannot_be_read_is_an_error_before_the_first_byte(
     ("kind", "query"), [("file", ""), ("rows", "?format=csv")], ids=["known length", "unknown length"]
 )
 async def test_what_fails_in_the_middle_never_looks_whole(site: Site, kind: PartKind, query: str) -> None:
-    """The connection is cut: the client has an error, and no short body that ended well."""
+    """The connection is cut: the client gets an error, not a short body that ended well."""
     content = b"x" * 3 * MIB if kind == "file" else b'{"a": 1}\n' * (MIB // 3)
     part = NewPart(
         kind=kind, content=content, row_schema={"properties": {"a": {}}, "additionalProperties": False}
@@ -55,7 +55,7 @@ async def test_what_fails_in_the_middle_never_looks_whole(site: Site, kind: Part
 
 @pytest.mark.parametrize("pieces", [0, 1])
 async def test_what_is_shorter_than_it_should_be_never_looks_whole(site: Site, pieces: int) -> None:
-    """The headers promise more bytes than the store has: the connection is cut."""
+    """The Content-Length promises more bytes than the store has: the connection is cut."""
     await site.put(file(b"x" * 3 * MIB))
     site.artifacts.ends_early, site.artifacts.pieces = True, pieces
     with pytest.raises(httpx.RemoteProtocolError):
@@ -63,7 +63,7 @@ async def test_what_is_shorter_than_it_should_be_never_looks_whole(site: Site, p
 
 
 async def test_what_is_made_anew_while_a_download_begins_is_sent_with_its_own_headers(site: Site) -> None:
-    """Tag and length are those of the bytes; if it never ends, the client is told to come back."""
+    """Tag and length are those of the bytes sent; after endless replacements the client gets Retry-After."""
     await site.put(file())
     site.artifacts.replaced = [b"other content"]
     answer = await site.get()
@@ -78,7 +78,7 @@ async def test_what_is_made_anew_while_a_download_begins_is_sent_with_its_own_he
 
 
 async def test_a_client_that_leaves_is_not_read_for(site: Site) -> None:
-    """Reading the store ends with the connection, and goes no faster than the client takes it."""
+    """Reading the store ends with the connection, and is no faster than the client."""
     await site.put(file(b"x" * 64 * MIB))
     async with site.gateway.http.stream("GET", site.address()) as answer:
         assert answer.status_code == 200
@@ -91,7 +91,7 @@ async def test_a_client_that_leaves_is_not_read_for(site: Site) -> None:
 async def test_a_download_that_the_gateway_does_not_wait_for_is_cut(
     client: Client, views: TaskViews, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When it stops, what is not over within its grace period never looks whole, and is no defect."""
+    """A download that outlives the grace period is cut, and is not logged as a defect."""
     artifacts = FailingArtifacts(views)
     async with running_gateway(client, views, queue="none", artifacts=artifacts) as gateway:
         site = Site(gateway, artifacts, unique("stop"))

@@ -1,4 +1,4 @@
-"""What a caller with the scope of approvers sees and does, and what nobody else does."""
+"""Pages and actions of callers with the scope of approvers, and of no others."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Office:
     async def ask(self, caller: str = "owner") -> str:
         """Start a task whose call waits for the scope tasks:approve; return its id once it is listed.
 
-        A list follows the view that a sender is answered with, a moment later.
+        The list follows the view in the sender's answer a moment later.
         """
         task = await self.send(caller, "Refund it.")
         assert cast("Json", task["status"])["state"] == "TASK_STATE_INPUT_REQUIRED", task
@@ -81,7 +81,7 @@ class Office:
         return cast("Json", answered["error"] if "error" in answered else answered["result"]["task"])
 
     async def listed(self, caller: str, task_id: str) -> list[Json]:
-        """Return what a caller is shown of a task, on whatever page."""
+        """Return a caller's entry for a task, on any page of the list."""
         found, token = list[Json](), ""
         while True:
             query = {"pageSize": "5", "pageToken": token}
@@ -113,7 +113,7 @@ def error_of(answered: httpx.Response) -> tuple[int, str]:
 
 
 def refunds(call: RunToolInput) -> ToolReply | None:
-    """Let each call of the tool wait for somebody's approval."""
+    """Make each call of the tool wait for an approval."""
     if call.answers:
         return None
     return Question(
@@ -145,7 +145,7 @@ async def office(
 
 
 async def test_somebody_else_approves(office: Office) -> None:
-    """They see the question and nothing else; the history of the task, and the log, tell who decided."""
+    """Approvers see the question and nothing else; the history of the task, and the log, name the decider."""
     task_id = await office.ask()
     (shown,) = await office.listed("boss", task_id)
     with capture_logs() as logs:
@@ -186,7 +186,7 @@ async def test_somebody_else_approves(office: Office) -> None:
 
 
 async def test_approvers_have_a_client(office: Office) -> None:
-    """With their key it lists and decides; with another one it says who is asked, and what is missing."""
+    """With an approver's key the client lists and decides; with another one it reports the missing scope."""
     url = str(office.http.base_url)
     asked = await office.ask()
     async with clients.Client(url, api_key=office.keys["self"]["X-API-Key"]) as reader:
@@ -218,7 +218,7 @@ async def test_approvers_have_a_client(office: Office) -> None:
 
 
 async def test_the_owner_cannot_approve(office: Office) -> None:
-    """Neither in a message nor among the approvers, and not with the very credentials that began the task."""
+    """Neither in a message nor as an approver, and not with the credentials that began the task."""
     task_id, own = await office.ask(), await office.ask("self")
     for text in ("yes", "Please do it."):
         refused = await office.send("owner", text, task_id)
@@ -235,7 +235,7 @@ async def test_the_owner_cannot_approve(office: Office) -> None:
 
 @pytest.mark.parametrize("caller", ["refunds", "bound"])
 async def test_an_approver_of_something_else_finds_nothing(office: Office, caller: str) -> None:
-    """Of another scope, or of another agent: the answer is that for a task that nobody has."""
+    """Approvers of another scope or agent get the answer for a task that does not exist."""
     task_id, nobodys = await office.ask(), str(uuid4())
     theirs = await office.decide(caller, task_id, {"approved": True})
     missing = await office.decide(caller, nobodys, {"approved": True})
@@ -248,7 +248,7 @@ async def test_an_approver_of_something_else_finds_nothing(office: Office, calle
 
 
 async def test_approvals_take_a_scope_that_is_named(office: Office) -> None:
-    """Without credentials 401, without such a scope 403; neither looks at the task."""
+    """Without credentials 401, without such a scope 403; neither reads the task."""
     task_id = await office.ask()
     for method, path in (
         ("GET", HTTP_BASE + "/approvals"),
@@ -268,13 +268,13 @@ async def test_approvals_take_a_scope_that_is_named(office: Office) -> None:
     "body", [[], {}, {"approved": "yes"}, {"approved": True, "extra": 1}, {"approved": 1}, "yes"]
 )
 async def test_what_is_no_answer_is_refused(office: Office, body: JsonValue) -> None:
-    """The text says what is expected, of a body that is JSON."""
+    """The error names the expected form of the JSON body."""
     status, text = error_of(await office.decide("boss", "t", body))
     assert (status, '{"approved": true, "note": "…"}' in text) == (400, True)
 
 
 async def test_one_answer_counts(office: Office) -> None:
-    """Who comes second, and says otherwise, reads that somebody was faster."""
+    """A second, different answer gets an error that the question is already answered."""
     task_id = await office.ask()
     assert (await office.decide("boss", task_id, {"approved": False})).status_code == 200
     await office.result(task_id)

@@ -1,4 +1,4 @@
-"""The codec endpoint: operators read encrypted workflows in Temporal's CLI and UI, and nobody else does."""
+"""The codec endpoint: operators alone read encrypted workflows in Temporal's CLI and UI."""
 
 import asyncio
 import base64
@@ -34,7 +34,7 @@ WORD = "a word for operators"
 
 @dataclass(frozen=True)
 class Harness:
-    """A gateway that decrypts, what encrypts for it, and a key for each kind of caller."""
+    """A gateway that decrypts, a codec that encrypts for it, and a key for each kind of caller."""
 
     gateway: RunningGateway
     client: Client
@@ -47,7 +47,7 @@ class Harness:
         return await self.gateway.http.post(f"/codec/{what}", json=body, headers=sent)
 
     async def encrypted(self, *values: object) -> dict[str, Any]:
-        """Return values as Temporal has them, as JSON."""
+        """Return values as Temporal stores them, as JSON."""
         return as_json(await self.client.data_converter.encode(values))
 
 
@@ -107,7 +107,7 @@ async def test_encodes_what_an_operator_sends(harness: Harness) -> None:
 @pytest.mark.parametrize(("caller", "status"), [("nobody", 401), ("user", 403)])
 @pytest.mark.parametrize("what", ["decode", "encode"])
 async def test_only_operators_may(harness: Harness, what: str, caller: str, status: int) -> None:
-    """Who may do all with their own tasks may not read those of others here."""
+    """A caller with all scopes for its own tasks cannot read those of others here."""
     answer = await harness.ask(what, await harness.encrypted(WORD), caller)
     assert answer.status_code == status
     assert "payloads" not in answer.json()
@@ -118,7 +118,7 @@ async def test_only_operators_may(harness: Harness, what: str, caller: str, stat
 async def test_callers_of_whom_no_scopes_are_known_are_no_operators(
     harness: Harness, views: TaskViews
 ) -> None:
-    """Elsewhere nothing is refused to them; this scope has to be named."""
+    """Without scopes other addresses accept all callers; this one requires its scope by name."""
     async with running_gateway(harness.client, views, queue="none", access=AccessControl(Named())) as gateway:
         answer = await gateway.http.post("/codec/decode", json=await harness.encrypted(WORD))
     assert answer.status_code == 403
@@ -135,13 +135,13 @@ async def test_callers_of_whom_no_scopes_are_known_are_no_operators(
     ids=["no object", "wrong type", "unknown field", "too large"],
 )
 async def test_bad_bodies_are_told(harness: Harness, body: object, status: int, said: str) -> None:
-    """A status of 4xx and one line about what is expected."""
+    """A status of 4xx and one line about the expected form."""
     answer = await harness.ask("decode", body)
     assert (answer.status_code, said in answer.json()["message"]) == (status, True), answer.text
 
 
 async def test_an_unknown_key_is_named(harness: Harness) -> None:
-    """What cannot be decrypted is no error of ours: 422 with the id of the key."""
+    """A payload that cannot be decrypted is the caller's error: 422 with the id of the key."""
     other = data_converter(None, cipher=keyring("k9"))
     answer = await harness.ask("decode", as_json(await other.encode([WORD])))
     assert answer.status_code == 422
@@ -150,7 +150,7 @@ async def test_an_unknown_key_is_named(harness: Harness) -> None:
 
 @pytest.mark.parametrize(("origin", "allowed"), [(UI, UI), ("https://evil.example", None)])
 async def test_pages_of_the_ui_alone_may_ask(harness: Harness, origin: str, allowed: str | None) -> None:
-    """The origins of EVERLOOP_CODEC_ORIGINS pass the browser's question and read the answer."""
+    """The origins of EVERLOOP_CODEC_ORIGINS pass the preflight and read the answer."""
     asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     before = await harness.gateway.http.options("/codec/decode", headers=asked)
     answer = await harness.ask("decode", await harness.encrypted(WORD), Origin=origin)
@@ -164,7 +164,7 @@ async def test_pages_of_the_ui_alone_may_ask(harness: Harness, origin: str, allo
 async def test_is_not_there_where_nothing_is_encrypted_or_anybody_gets_in(
     harness: Harness, client: Client, views: TaskViews
 ) -> None:
-    """Without keys there is nothing to decrypt, and what is encrypted is for nobody without a name."""
+    """Without keys or without authentication the endpoint does not exist."""
     access = AccessControl(Authenticator([ProxyCertificateScheme("X-Name", [])]))
     for temporal, control in ((client, access), (harness.client, AccessControl())):
         async with running_gateway(temporal, views, queue="none", access=control) as gateway:

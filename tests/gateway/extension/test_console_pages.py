@@ -1,4 +1,4 @@
-"""What the gateway serves of the console: a page for each of its addresses, with safe headers."""
+"""Pages of the console: one for each of its addresses, with safe headers."""
 
 import gzip
 from base64 import b64encode
@@ -30,7 +30,7 @@ def client_of(dist: Path, url: str = "http://localhost:8080/") -> httpx.AsyncCli
 
 @pytest.mark.parametrize("path", ["/console", "/console/", "/console/tasks/demo/t%2F1"])
 async def test_each_address_is_the_page(dist: Path, path: str) -> None:
-    """The browser reads the address; no script runs but ours, and nobody frames it."""
+    """The browser routes the address; only the console's scripts run, and no page can frame it."""
     async with client_of(dist) as client:
         page = await client.get(path)
 
@@ -56,7 +56,7 @@ async def test_assets_are_kept_for_ever_and_nothing_else_is_served(dist: Path) -
 
 
 async def test_assets_are_served_compressed_to_who_takes_them_so(dist: Path) -> None:
-    """The build has compressed them; to others they go as they are, and caches keep the two apart."""
+    """The build has compressed them; other clients get the plain files, and caches separate the two."""
     packed = gzip.compress(b"run()")
     (dist / "assets" / "console-A1.js.gz").write_bytes(packed)
     async with client_of(dist) as client:
@@ -72,13 +72,13 @@ async def test_assets_are_served_compressed_to_who_takes_them_so(dist: Path) -> 
 
 
 async def test_a_gateway_below_a_path_says_so_to_the_page(dist: Path) -> None:
-    """A proxy in front of it gives it a part of a server."""
+    """A proxy in front of it maps it to a path."""
     async with client_of(dist, "https://example.org/agents/") as client:
         assert '"/agents/console/assets/console-A1.js"' in (await client.get("/console")).text
 
 
 async def test_what_was_not_built_is_said(tmp_path: Path) -> None:
-    """With what to do about it."""
+    """The page says how to build it."""
     async with client_of(tmp_path) as client:
         page = await client.get("/console")
 

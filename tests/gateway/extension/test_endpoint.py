@@ -1,4 +1,4 @@
-"""What holds for every address of the HTTP extension: who may call it, for whom, and how."""
+"""Rules for every address of the HTTP extension: callers, owners and requests."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class Site:
     keys: Mapping[str, Mapping[str, str]]
 
     async def call(self, method: str, path: str, caller: str = "both", body: object = None) -> httpx.Response:
-        """Call an address; `caller` empty: without a key."""
+        """Call an address; an empty `caller` sends no key."""
         headers = dict(self.keys.get(caller, {}))
         return await self.http.request(method, HTTP_BASE + path, headers=headers, json=body)
 
@@ -91,7 +91,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]
 
 @pytest.mark.parametrize("name", ["a", "a/b", "ü ?#", "%2F", "a:b", ".."])
 async def test_an_id_is_one_segment(site: Site, name: str) -> None:
-    """Whatever it holds; an address with more segments is another one."""
+    """An id is one segment of any characters; an address with more segments is another one."""
     got = await site.call("GET", f"/things/{quote(name, safe='').replace('.', '%2E')}")
     assert (got.status_code, got.json().get("id")) == (200, name)
     assert (await site.call("GET", f"/things/{quote(name, safe='')}/more")).status_code == 404
@@ -109,7 +109,7 @@ async def test_an_id_is_one_segment(site: Site, name: str) -> None:
     ],
 )
 async def test_pages_are_bounded(site: Site, query: str, status: int, says: str) -> None:
-    """A size that there is not is an error, and not another size."""
+    """An invalid page size is an error, and is not replaced by another size."""
     got = await site.call("GET", f"/things/x{query}")
     assert (got.status_code, says in got.text) == (status, True), got.text
 
@@ -135,7 +135,7 @@ async def test_pages_are_bounded(site: Site, query: str, status: int, says: str)
 async def test_who_may_do_what_for_whom(  # noqa: PLR0913, PLR0917 -- the columns of a table
     site: Site, method: str, caller: str, owner: str, status: int, says: str
 ) -> None:
-    """Scopes are looked at before anything is read; what is done for others is logged with who did it."""
+    """Scopes are checked before anything is read; an action for another owner is logged with its caller."""
     with capture_logs() as logs:
         got = await site.call(method, f"/things/x?owner={owner}" if owner else "/things/x", caller)
     assert (got.status_code, says in got.text) == (status, True), got.text
@@ -158,7 +158,7 @@ async def test_who_may_do_what_for_whom(  # noqa: PLR0913, PLR0917 -- the column
     ],
 )
 async def test_bodies_are_strict(site: Site, body: object, status: int, says: str) -> None:
-    """What does not fit is named, and what is expected said."""
+    """The error names the unknown or invalid field and the expected form."""
     got = await site.call("PATCH", "/things/x", body=body)
     assert (got.status_code, says in got.text) == (status, True), got.text
 
@@ -170,13 +170,13 @@ async def test_bodies_are_strict(site: Site, body: object, status: int, says: st
         ("task", 404, "TASK_NOT_FOUND", None),
         ("store", 503, "UNAVAILABLE", "2"),
         ("bug", 500, "INTERNAL_ERROR", None),
-        ("data", 500, "INTERNAL_ERROR", None),  # of ours, which cannot be read: no fault of the client
+        ("data", 500, "INTERNAL_ERROR", None),  # unreadable stored data: not the client's fault
     ],
 )
 async def test_failures_are_told_as_a2a_tells_them(
     site: Site, name: str, status: int, reason: str, retry: str | None
 ) -> None:
-    """With status and reason, when to come back, and nothing of our insides."""
+    """Errors have a status and a reason, a retry time, and no internals."""
     got = await site.call("GET", f"/failures/{name}")
     error = got.json()["error"]
     assert (got.status_code, error["code"], error["details"][0]["reason"]) == (status, status, reason)
@@ -185,6 +185,6 @@ async def test_failures_are_told_as_a2a_tells_them(
 
 
 async def test_methods_that_there_are_not(site: Site) -> None:
-    """405 names all that there are."""
+    """405 lists all methods."""
     got = await site.call("POST", "/things/x")
     assert (got.status_code, got.headers["Allow"]) == (405, "DELETE, GET, HEAD, PATCH")

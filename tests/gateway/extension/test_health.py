@@ -1,4 +1,4 @@
-"""What /readyz asks of the servers, whoever asks it and however often."""
+"""Health checks of the servers behind /readyz, for any caller, at a limited rate."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,7 +13,7 @@ from everloop.gateway.extension.health import ANSWER_HOLDS, health_routes
 
 @dataclass
 class Servers:
-    """One server that is asked; the test sets the clock, in seconds, and lets it answer."""
+    """One server that is checked; the test sets the clock, in seconds, and controls the answer."""
 
     now: float = 100.0
     asked: int = 0
@@ -31,7 +31,7 @@ class Servers:
 
 @dataclass(frozen=True)
 class Site:
-    """An application that has the probes, and what they ask."""
+    """An application with the probes and their checks."""
 
     servers: Servers
     http: httpx.AsyncClient
@@ -49,7 +49,7 @@ async def site() -> AsyncGenerator[Site]:
 
 
 async def test_all_who_ask_at_once_cause_one_question(site: Site) -> None:
-    """Also those who come while it is under way; one who leaves does not stop it for the others."""
+    """Also callers that come while the check runs; one that leaves does not stop it for the others."""
     first = asyncio.create_task(site.status())
     await site.servers.reached.wait()
     others = [asyncio.create_task(site.status()) for _ in range(50)]
@@ -60,7 +60,7 @@ async def test_all_who_ask_at_once_cause_one_question(site: Site) -> None:
 
 
 async def test_an_answer_holds_for_a_second(site: Site) -> None:
-    """Then the server is asked again; what it says is told as it is, without its words."""
+    """Then the server is checked again; the answer reports the result without the error text."""
     site.servers.gate.set()
     assert await site.status() == 200
     site.servers.is_up = False

@@ -1,4 +1,4 @@
-"""What a gateway counts and measures."""
+"""Metrics of a gateway."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ OPEN = "everloop.tasks.open"
 
 
 async def test_open_tasks_are_counted_by_agent_and_state(client: Client) -> None:
-    """As visibility has them, also those that an operator has paused; others' and ended ones do not count."""
+    """Counts are those of visibility, including paused tasks; foreign and ended tasks do not count."""
     agent_id, recorded = unique("agent"), Recorded()
     tasks, task_ids = Tasks(client, unique("nobody")), [unique("open") for _ in range(3)]
     for task_id in task_ids:
@@ -41,7 +41,10 @@ async def test_open_tasks_are_counted_by_agent_and_state(client: Client) -> None
 
 
 def test_an_address_that_is_taken_ends_a_worker_too(tmp_path: Path) -> None:
-    """At once, with one line that says what to do; a gateway is tested among its processes."""
+    """The worker exits at once with one line that names the remedy.
+
+    The same test of a gateway is among those of its process.
+    """
     with socket.create_server((LOOPBACK, 0)) as listener:
         address = f"{LOOPBACK}:{listener.getsockname()[1]}"
         variables = {"EVERLOOP_METRICS_ADDRESS": address, "OPENAI_API_KEY": "k", "EVERLOOP_MODEL": "m"}

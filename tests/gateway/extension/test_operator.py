@@ -1,4 +1,4 @@
-"""Operators' addresses on tasks that nobody plays: broken code, several pages, strange owners."""
+"""Operators' addresses on tasks without a worker: broken code, several pages, unusual owners."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ BASE = "/everloop/v1/operator"
 
 @dataclass(frozen=True)
 class Site:
-    """A gateway with an agent that nobody works for."""
+    """A gateway with an agent that has no worker."""
 
     http: httpx.AsyncClient
     keys: Mapping[str, Mapping[str, str]]
@@ -74,7 +74,7 @@ async def site(
 
 
 async def test_a_task_whose_code_fails_says_so(client: Client, views: TaskViews, site: Site) -> None:
-    """No action helps, and nothing of the task's content is in the reason."""
+    """No action is offered, and the reason contains nothing of the task's content."""
     queue = unique("broken")
     async with defective_worker(client, queue):
         task_id = await start(client, views, queue, BUG)
@@ -96,7 +96,10 @@ async def test_a_task_whose_code_fails_says_so(client: Client, views: TaskViews,
 async def test_a_task_that_failed_can_go_back_unless_a_limit_ended_it(
     client: Client, views: TaskViews, site: Site
 ) -> None:
-    """It would end there again. What its last status says, or else Temporal, tells the reason."""
+    """A task that a limit ended would end there again.
+
+    The reason comes from its last status, or else from Temporal.
+    """
     queue = unique("failed")
     async with defective_worker(client, queue):
         named, ended = [await start(client, views, queue, prompt) for prompt in (NAMED, "wait")]
@@ -126,7 +129,7 @@ async def test_a_task_that_failed_can_go_back_unless_a_limit_ended_it(
 async def test_the_task_of_a_sub_agent_is_cancelled_by_the_call_that_asked_it(
     client: Client, views: TaskViews, site: Site
 ) -> None:
-    """The task above would take its end for an answer."""
+    """The parent task would take its end for an answer."""
     root = unique("root")
     child = await start(client, views, unique("nobody"), task_id=f"{root}/r00001-1f")
     path = f"{BASE}/tasks/{quote(child, safe='')}/cancel"
@@ -137,7 +140,7 @@ async def test_the_task_of_a_sub_agent_is_cancelled_by_the_call_that_asked_it(
 
 
 async def test_lists_have_pages_and_filters(site: Site) -> None:
-    """An owner may be called whatever can be printed; a token of another list is refused."""
+    """An owner may have any printable name; a token of another list is refused."""
     ids = {await site.send("strange"), await site.send("strange"), await site.send("other")}
     await until(site.found, does=lambda found: found >= ids)
     first = await site.listed(pageSize="2")
@@ -168,7 +171,7 @@ async def test_lists_have_pages_and_filters(site: Site) -> None:
 async def test_without_authentication_everybody_is_the_operator_of_what_is_nobodys(
     client: Client, views: TaskViews, site: Site
 ) -> None:
-    """What belongs to somebody does not exist there, and cannot be asked for."""
+    """Tasks of owners are not found, and cannot be requested."""
     foreign = await site.send("other")
     await until(site.found, does=lambda found: foreign in found)
     agent = agent_of()
@@ -189,7 +192,7 @@ async def test_without_authentication_everybody_is_the_operator_of_what_is_nobod
 
 
 async def _open(gateway: RunningGateway, agent_id: str) -> str:
-    """Start a task of nobody, and wait until the list has it."""
+    """Start a task without an owner, and wait until it is listed."""
     site = Site(gateway.http, {}, agent_id)
     task_id = await site.send("")
     await until(site.found, does=lambda found: task_id in found)

@@ -1,4 +1,4 @@
-"""GET /questions: all that waits for somebody, over agents and tasks, with what is expected as an answer."""
+"""GET /questions: all open questions, over agents and tasks, each with its expected answer."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -98,7 +98,7 @@ class Inbox:
         return str(task["id"])
 
     async def listed(self, caller: str, query: str = "", size: int = 100) -> list[Json]:
-        """Return what waits for a caller, on whatever page."""
+        """Return the open questions of a caller, on all pages."""
         found, token = list[Json](), ""
         while True:
             url = f"{HTTP_BASE}/questions?pageSize={size}&pageToken={token}{query}"
@@ -125,7 +125,7 @@ async def inbox(
 
 
 async def test_an_owner_sees_what_waits_and_answers_it(inbox: Inbox) -> None:
-    """Over agents and pages; what the schema describes is an answer, and then nothing waits any more."""
+    """Over agents and pages; an answer that fits the schema closes the question."""
     started = {
         tool: await inbox.asked("ann", tool, agent)
         for tool, agent in zip(ANSWERS, ("staged", "other", "other", "staged"), strict=True)
@@ -153,7 +153,7 @@ async def test_an_owner_sees_what_waits_and_answers_it(inbox: Inbox) -> None:
 
 
 async def test_approvers_see_what_others_wait_for(inbox: Inbox) -> None:
-    """Beside their own questions; the context of others is not theirs to know."""
+    """Approvals are listed beside own questions, without the context of their owners."""
     task_id = await inbox.asked("bob", "refund")
     listed = {each["taskId"]: each for each in await inbox.listed("boss")}
     each = listed[task_id]
@@ -169,6 +169,6 @@ async def test_approvers_see_what_others_wait_for(inbox: Inbox) -> None:
 
 @pytest.mark.parametrize("token", ["x", "WyJ4Il0=", "WyJub2JvZHkiLCAieCIsICIiXQ=="])
 async def test_a_token_that_is_none_is_refused(inbox: Inbox, token: str) -> None:
-    """Of another list, or made up."""
+    """A token of another list or a made-up one."""
     got = await inbox.http.get(f"{HTTP_BASE}/questions?pageToken={token}", headers=inbox.keys["ann"])
     assert (got.status_code, "pageToken is not one" in got.text) == (400, True)

@@ -1,4 +1,4 @@
-"""How much of a server schedules of one owner may take: they are limited as their owner is."""
+"""Limits of an owner's schedules: the same as those of the owner's requests."""
 
 import asyncio
 from collections import Counter
@@ -87,7 +87,7 @@ WORKING, FAILED, COMPLETED = "TASK_STATE_WORKING", "TASK_STATE_FAILED", "TASK_ST
 async def test_tasks_of_schedules_count_as_open_tasks(
     client: Client, redis_url: str, model: PromptModel
 ) -> None:
-    """One that is too many fails at once, and says why; when another has ended there is room."""
+    """A task over the limit fails at once with the reason; when another has ended the next one runs."""
     owner, stranger, held = unique("owner"), unique("stranger"), asyncio.Event()
     model.scripts["hold"] = [held, "done"]
     async with office(client, redis_url, model, max_open_tasks=2) as http:
@@ -106,7 +106,7 @@ async def test_tasks_of_schedules_count_as_open_tasks(
 async def test_tasks_of_schedules_count_as_requests(
     client: Client, redis_url: str, model: PromptModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is too many waits for a while: its owner's other requests may have used up the rate."""
+    """A task over the rate waits, because its owner's other requests may have used up the rate."""
     monkeypatch.setattr("everloop.activities.schedules.LONGEST_WAIT", timedelta(seconds=2))
     owner = unique("owner")
     async with office(client, redis_url, model, requests_per_minute=60, request_burst=2) as http:
@@ -125,7 +125,7 @@ async def test_tasks_of_schedules_count_as_requests(
 async def test_schedules_that_are_made_at_once_are_counted(
     client: Client, redis_url: str, model: PromptModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Temporal lists one only after a while; one that is made again, or removed, takes no more room."""
+    """Temporal lists a schedule only after a while; a repeated or removed one takes no room."""
     monkeypatch.setattr(schedules, "MOST", 3)
     owner = unique("owner")
     async with office(client, redis_url, model) as http:
@@ -160,7 +160,7 @@ async def test_schedules_that_are_made_at_once_are_counted(
 async def test_a_schedule_runs_once_a_minute_at_most(
     client: Client, redis_url: str, model: PromptModel, when: dict[str, str], *, is_refused: bool
 ) -> None:
-    """However its owner writes that, also as a change."""
+    """In every notation, also as a change."""
     headers, message = {"owner": unique("owner")}, {"parts": [{"text": "Hi."}]}
     async with office(client, redis_url, model) as http:
         made = await http.post(SCHEDULES, json={"id": "a", "message": message, **when}, headers=headers)

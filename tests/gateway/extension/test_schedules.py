@@ -1,4 +1,4 @@
-"""Schedules over HTTP: their owner makes, reads, changes, runs and removes them, and nobody else."""
+"""Schedules over HTTP: their owner alone makes, reads, changes, runs and removes them."""
 
 import asyncio
 import base64
@@ -74,7 +74,7 @@ class Office:
         return await self.http.request(method, url, json=body, headers=self.keys[caller])
 
     async def made(self, **fields: object) -> Json:
-        """Make a schedule that nobody else has; return it."""
+        """Make a schedule of an owner of its own; return it."""
         made = await self.call("POST", "", {**schedule(), "id": unique("s"), **fields})
         assert made.status_code == 201, made.text
         return made.json()
@@ -98,7 +98,7 @@ class Office:
 
 
 def schedule(text: str = "Report.") -> Json:
-    """Return what makes a schedule that does not run by itself for long."""
+    """Return a schedule whose next run is far away."""
     return {"message": {"parts": [{"text": text}]}, "cron": "0 0 1 1 *"}
 
 
@@ -122,7 +122,7 @@ async def office(
         scheduled = ScheduledTasks(files, webhooks, quotas, LimitSettings())
 
         async def notify(*_: object) -> None:
-            """Nobody is notified here."""
+            """Send no notification."""
 
         push = PushOperations(configs, notify, LOOPBACK_ALLOWED, "http://here/")
         async with (
@@ -142,7 +142,7 @@ async def office(
 
 
 async def test_a_schedule_is_made_read_changed_and_removed(office: Office) -> None:
-    """Each answer is the schedule as it is then; what a change does not name stays."""
+    """Each answer is the schedule after the call; a change keeps all other fields."""
     made = await office.made(timeZone="Europe/Berlin", note="Ask Ann.", contextId="talk")
     path = f"/{made['id']}"
     assert made["nextRuns"]
@@ -233,7 +233,10 @@ async def test_runs_get_the_files_and_the_webhook_of_their_schedule(office: Offi
 
 
 async def test_making_the_same_again_makes_one(office: Office) -> None:
-    """A client that has heard nothing asks again, with an id or without; something else is refused."""
+    """A client without an answer repeats its request, with an id or without.
+
+    Another schedule under the id is refused.
+    """
     unnamed = schedule(unique("text"))
     first, second = await office.call("POST", "", unnamed), await office.call("POST", "", unnamed)
     assert (first.status_code, second.status_code) == (201, 201)
@@ -255,7 +258,7 @@ async def test_making_the_same_again_makes_one(office: Office) -> None:
     ],
 )
 async def test_a_time_may_be_written_in_any_way(office: Office, when: Json, shown: Json) -> None:
-    """What is shown means the same, the same again is the same, and a change of something else keeps it."""
+    """Repeats in the same notation are equal, and a change of another field keeps it."""
     body = {**schedule(), "cron": "", **when, "id": unique("report")}
     made, again = await office.call("POST", "", body), await office.call("POST", "", body)
     assert (made.status_code, again.status_code) == (201, 201), again.text
@@ -267,8 +270,8 @@ async def test_a_time_may_be_written_in_any_way(office: Office, when: Json, show
 
 
 async def test_changes_at_once_are_all_made(office: Office) -> None:
-    """None undoes another, be it a pause, or what keeps a webhook."""
-    for text in ("once", "twice", "thrice", "more"):  # not every time do they meet
+    """No change undoes another, such as a pause or a webhook's credentials."""
+    for text in ("once", "twice", "thrice", "more"):  # they do not collide in every run
         path = f"/{(await office.made())['id']}"
         message = {"parts": [{"text": text}]}
         changes = [{"message": message}, {"pushConfig": {"url": WEBHOOK}}, {"note": text}]
@@ -281,7 +284,10 @@ async def test_changes_at_once_are_all_made(office: Office) -> None:
 
 
 async def test_nobody_else_knows_of_a_schedule(office: Office) -> None:
-    """Not another owner, who may use the same id, nor who is bound to other agents; an admin does."""
+    """Another owner, who may use the same id, and a caller bound to other agents get 404.
+
+    An admin does not.
+    """
     made = await office.made()
     path = f"/{made['id']}"
     for caller in ("bob", "bound"):
@@ -300,7 +306,7 @@ async def test_nobody_else_knows_of_a_schedule(office: Office) -> None:
 async def test_who_is_not_known_finds_nothing_of_owners(
     office: Office, client: Client, views: TaskViews
 ) -> None:
-    """Where everybody gets in, the names that Temporal has for schedules of owners are no way to them."""
+    """Where no caller is authenticated, Temporal's ids of owners' schedules lead nowhere."""
     id_ = schedule_id(KEYS["ann"][0], str((await office.made())["id"]))
     async with running_gateway(client, views, queue="none", attachments=office.attachments) as gateway:
         got = await gateway.http.get(f"{HTTP_BASE}/schedules/{id_}")
@@ -308,7 +314,7 @@ async def test_who_is_not_known_finds_nothing_of_owners(
 
 
 async def test_an_owner_may_have_any_signs(office: Office, client: Client, views: TaskViews) -> None:
-    """Temporal finds no name with a double quote or a backslash; its owner finds the schedule."""
+    """Temporal's queries fail for a name with a double quote or a backslash; its owner finds the schedule."""
     access, headers = AccessControl(Named()), {"owner": f'O="{unique("acme")}\\b"'}
     async with running_gateway(
         client, views, queue="none", access=access, attachments=office.attachments, agents=[AGENT]
@@ -350,7 +356,7 @@ async def test_lists_have_those_of_the_owner(office: Office) -> None:
 async def test_one_that_cannot_be_decrypted_hides_no_other(
     office: Office, views: TaskViews, temporal_address: str
 ) -> None:
-    """It is left out of lists, as such tasks are."""
+    """It is left out of lists, as tasks are that cannot be decrypted."""
     lost, here = [
         await Client.connect(temporal_address, data_converter=data_converter(None, cipher=keyring(key)))
         for key in ("lost", "here")
@@ -406,6 +412,6 @@ async def test_one_that_cannot_be_decrypted_hides_no_other(
     ],
 )
 async def test_what_is_no_schedule_is_refused(office: Office, fields: Json, says: str) -> None:
-    """The text names the field, however long its name is, and nothing is made."""
+    """The error names the field, however long its name, and nothing is made."""
     status, text = error_of(await office.call("POST", "", {**schedule(), **fields}))
     assert (status, says in text, len(text) < 1_000) == (400, True, True), text

@@ -20,7 +20,7 @@ SPAN_ID = "00f067aa0ba902b7"
 
 @pytest.fixture
 def spans() -> Generator[InMemorySpanExporter]:
-    """What this process records; the provider can be set once only, so another test's is used as well."""
+    """Spans of this process; the provider can be set once only, so another test's is used as well."""
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         trace.set_tracer_provider(TracerProvider())
     provider = trace.get_tracer_provider()
@@ -38,7 +38,7 @@ def named(exporter: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
 async def test_a_call_over_grpc_is_one_too(
     client: Client, views: TaskViews, spans: InMemorySpanExporter
 ) -> None:
-    """It has the status of gRPC."""
+    """The span has the status of gRPC."""
     async with running_grpc_gateway(client, views, queue="none") as gateway:
         with pytest.raises(grpc.aio.AioRpcError):
             await anext(aiter(gateway.subscribe("x", traceparent=f"00-{TRACE_ID}-{SPAN_ID}-01")))
@@ -53,7 +53,7 @@ async def test_a_call_over_grpc_is_one_too(
 async def test_names_that_a_client_makes_up_name_no_spans(
     gateway: RunningGateway, spans: InMemorySpanExporter
 ) -> None:
-    """Only methods that exist give a span its name."""
+    """Only existing methods name a span."""
     method = unique("Made")
     await gateway.call(method, {})
     assert len(named(spans, "a2a")) == 1
@@ -61,7 +61,7 @@ async def test_names_that_a_client_makes_up_name_no_spans(
 
 
 async def test_spans_hold_no_content(gateway: RunningGateway, spans: InMemorySpanExporter) -> None:
-    """What a client says is in no attribute and no event of a span."""
+    """The client's content is in no attribute and no event of a span."""
     secret = unique("secret")
     for parts in ([{"text": secret}], [{"text": [secret]}], [{"raw": secret}]):
         message = {"messageId": unique("m"), "role": "ROLE_USER", "parts": parts}

@@ -1,4 +1,4 @@
-"""What gRPC calls are refused with, and who they are taken to come from."""
+"""Refusals of gRPC calls, and the authentication of their callers."""
 
 import asyncio
 import logging
@@ -31,11 +31,11 @@ OLD_SERVICE = "/a2a.v1.A2AService"
 
 
 class Doorman(Authenticator):
-    """Knows callers by the metadata `x-name`, if they come from this machine."""
+    """Authenticates callers by the metadata `x-name`, if they connect from this machine."""
 
     async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
         name = headers.get("x-name", "")
-        assert peer == "127.0.0.1"  # of the client, whatever stands before gRPC
+        assert peer == "127.0.0.1"  # of the client, whatever proxy is before gRPC
         if name == "chaos":
             raise RuntimeError("password=hunter2")
         if name == "stranger":
@@ -73,7 +73,7 @@ def reason_of(error: grpc.aio.AioRpcError) -> str:
 async def test_a_failure_of_ours_shows_nothing_of_our_insides(
     guarded: GrpcGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The client gets a reference, and the log has what it refers to; gRPC itself logs nothing."""
+    """The client gets a reference to the log entry; gRPC itself logs nothing."""
     with caplog.at_level(logging.INFO, "grpc"):
         error = await refused(guarded, f"{SERVICE}/GetTask", b"", x_name="chaos")
     assert error.code() is grpc.StatusCode.INTERNAL
@@ -102,7 +102,7 @@ async def test_a_failure_of_ours_shows_nothing_of_our_insides(
 async def test_each_service_speaks_its_own_version(
     guarded: GrpcGateway, service: str, version: str | None, *, is_served: bool
 ) -> None:
-    """A call that names none is of the version of the service; one that names another is refused."""
+    """A call without a version has that of the service; one with another version is refused."""
     method, content = {
         SERVICE: ("GetTask", pb.GetTaskRequest(id="x").SerializeToString()),
         OLD_SERVICE: ("GetTask", old.GetTaskRequest(name="tasks/x").SerializeToString()),
@@ -120,7 +120,7 @@ async def test_a_call_that_is_too_large_is_refused(guarded: GrpcGateway) -> None
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
 async def test_nothing_of_a_strangers_request_is_read(guarded: GrpcGateway, method: str) -> None:
-    """Not even as much as it takes to see that it is too large."""
+    """Not even as much as is needed to see that it is too large."""
     content = b"x" * (BODY_BYTES + 1)
     stranger = await refused(guarded, f"{SERVICE}/{method}", content, x_name="stranger")
     glutton = await refused(guarded, f"{SERVICE}/{method}", content, x_name="glutton")
@@ -149,7 +149,7 @@ async def test_a_call_that_sends_nothing_is_ended(
 
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 async def test_nothing_is_unpacked(guarded: GrpcGateway, compression: grpc.Compression) -> None:
-    """A few KB could become as much as a request may have, before anybody knows who sent them."""
+    """A few KB could become as much as the limit of a request, before authentication."""
     call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = guarded.channel.unary_unary(f"{SERVICE}/GetTask")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call(b"\x0a\x01x" * 10_000, compression=compression)
@@ -159,7 +159,7 @@ async def test_nothing_is_unpacked(guarded: GrpcGateway, compression: grpc.Compr
 @pytest.mark.parametrize("content", [b"\xff\xff\xff", b"\x0a\x02\xff\xfe"], ids=["no message", "no UTF-8"])
 @pytest.mark.parametrize("service", [SERVICE, OLD_SERVICE])
 async def test_what_is_no_message_is_refused(guarded: GrpcGateway, service: str, content: bytes) -> None:
-    """As the client's mistake, and without a line in our log that strangers could fill."""
+    """The error is the client's, and no log line lets strangers fill the log."""
     error = await refused(guarded, f"{service}/GetTask", content)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "GetTask" in (error.details() or "")
@@ -185,7 +185,10 @@ UNSAID: dict[str, tuple[str, Message, str]] = {
 
 @pytest.mark.parametrize("name", UNSAID)
 async def test_what_json_cannot_say_is_refused(guarded: GrpcGateway, name: str) -> None:
-    """A list is not given as if it had no filter; and what cannot be stored is not taken in."""
+    """A list with an invalid filter is refused rather than unfiltered.
+
+    Text that cannot be stored is refused.
+    """
     method, sent, words = UNSAID[name]
     error = await refused(guarded, f"{SERVICE}/{method}", sent.SerializeToString())
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT

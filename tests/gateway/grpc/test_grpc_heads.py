@@ -1,4 +1,4 @@
-"""Heads of calls, which are read before anybody knows who sends them: what a connection may hold of them."""
+"""Limits of heads of calls, which are read before authentication."""
 
 import asyncio
 import socket
@@ -41,12 +41,12 @@ _BEGUN = (
     + _frame(4, 0, 0)
     + _frame(1, 0, 1, b"\x83\x86" + b"".join(_field(name, value) for name, value in _FIELDS.items()))
 )
-"""What a connection begins with, and a call whose head goes on."""
+"""The preface of a connection, and a call whose head goes on."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def server() -> AsyncGenerator[GrpcServer]:
-    """A server that knows everybody; it answers no call of these tests."""
+    """A server that authenticates every caller; it answers no call of these tests."""
     server = GrpcServer(GatewaySettings(grpc_port=0, shutdown_grace=0), AccessControl())
     await server.start(cast("RequestHandler", None))
     yield server
@@ -80,7 +80,7 @@ async def test_metadata_of_many_entries_are_refused(server: GrpcServer, count: i
 async def test_a_head_without_end_ends_its_connection(
     server: GrpcServer, frame: tuple[int, int, int, bytes]
 ) -> None:
-    """GRPC gets nothing of it, and holds nothing: it would take tens of MiB for a connection."""
+    """GRPC reads and holds nothing of it: it would take tens of MiB for a connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(_BEGUN)
     piece, sent = _frame(*frame), 0
@@ -97,7 +97,7 @@ async def test_a_head_without_end_ends_its_connection(
 
 
 async def test_heads_are_passed_on_whole() -> None:
-    """However they are cut; and all else as it comes."""
+    """Heads in any number of frames, and all other frames, pass unchanged."""
     head = _frame(1, 0, 1, b"a" * 100) + _frame(9, 0, 1) + _frame(9, 4, 1, b"b" * 20_000)
     other = _frame(0, 1, 1, b"x" * 10_000) + _frame(8, 0, 0, b"1234") + _frame(1, 5, 3, b"c" * 10)
     sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0) + head + other + head

@@ -1,4 +1,4 @@
-"""How gRPC streams end when it is not their task that ends them."""
+"""Ends of gRPC streams while their task goes on."""
 
 import asyncio
 import socket
@@ -26,7 +26,7 @@ from tests.support.a2a_client import connected, request, send
 from tests.support.servers.processes import until
 
 NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
-"""Options of a client that has room for little of what it has not read."""
+"""Options of a client with small buffers for unread data."""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -44,7 +44,7 @@ async def caller(gateway: GrpcGateway) -> AsyncGenerator[A2AClient]:
 
 
 async def task_of(caller: A2AClient, prompt: str) -> str:
-    """Start a task, to which nobody listens, and return its id."""
+    """Start a task without subscribers, and return its id."""
     return (await send(caller, request(prompt, return_immediately=True))).id
 
 
@@ -56,14 +56,14 @@ async def end_of(events: AsyncIterator[pb.StreamResponse]) -> grpc.aio.AioRpcErr
 
 
 def is_left(fanout: EventFanout) -> Callable[[], bool]:
-    """Return whether nobody is subscribed."""
+    """Return True once there is no subscriber."""
     return lambda: fanout.subscribed_tasks == 0
 
 
 async def test_a_client_that_leaves_costs_nothing_more(
     gateway: GrpcGateway, caller: A2AClient, model: PromptModel
 ) -> None:
-    """Its subscription ends, and so does a blocking send that it does not wait for."""
+    """Its subscription ends, and so does the wait of its blocking send."""
     prompt, gate = unique("left"), asyncio.Event()
     model.scripts[prompt] = ["one ", gate]
     task_id = await task_of(caller, prompt)
@@ -82,7 +82,7 @@ async def test_a_client_that_leaves_costs_nothing_more(
 async def test_a_server_that_stops_says_to_subscribe_again(
     gateway: GrpcGateway, caller: A2AClient, model: PromptModel
 ) -> None:
-    """Open streams end as unavailable, with RetryInfo; new calls find nobody."""
+    """Open streams end as unavailable, with RetryInfo; new calls cannot connect."""
     prompt, gate = unique("stopped"), asyncio.Event()
     model.scripts[prompt] = ["one ", gate]
     events = aiter(gateway.subscribe(await task_of(caller, prompt)))
@@ -108,7 +108,10 @@ def retry_of(error: grpc.aio.AioRpcError) -> RetryInfo:
 async def test_a_client_that_takes_nothing_is_left(
     gateway: GrpcGateway, caller: A2AClient, model: PromptModel
 ) -> None:
-    """Its stream ends, so that nothing is kept for it; others see everything meanwhile."""
+    """The stream of a client that does not read ends, so that nothing is kept for it.
+
+    Others get all events.
+    """
     prompt, gate = unique("stalled"), asyncio.Event()
     texts = [f"{n:06}" + "x" * 20_000 for n in range(100)]
     model.scripts[prompt] = ["one ", gate, *texts]
@@ -132,7 +135,7 @@ def is_text(update: pb.StreamResponse) -> bool:
 
 
 async def test_a_port_that_is_taken_is_named(capfd: pytest.CaptureFixture[str]) -> None:
-    """Two servers cannot share it, and nothing but our own line says so."""
+    """Two servers cannot share it; the only output is our own line."""
     with socket.create_server((LOOPBACK, 0)) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(AddressInUseError, match=f"gRPC on {LOOPBACK}:{port}: .*EVERLOOP_GRPC_PORT"):

@@ -1,4 +1,4 @@
-"""Questions for the tests of answers, and a look at the secrets that came."""
+"""Questions for the tests of answers, and the secrets that were stored."""
 
 from pydantic import JsonValue
 
@@ -22,6 +22,6 @@ def ask(kind: QuestionKind, question_id: str = "q", **fields: object) -> Questio
 
 
 async def kept(secrets: Secrets, message_id: str = "m", *, task_id: str = "task") -> JsonValue:
-    """Return what a message has brought, as a tool gets it that accepts it."""
+    """Return the answer of a message, as a tool gets it that accepts it."""
     await secrets.accept(task_id, message_id, "name")
     return await secrets.get(task_id, "name")

@@ -1,4 +1,4 @@
-"""Answers to what a task asks: checked by the gateway, and freed of secrets before anybody sees them."""
+"""Answers to the questions of a task: checked by the gateway, and stripped of secrets."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def working(*questions: Question) -> TaskView:
 
 
 def answering(message: UserMessage, question: str = "q") -> UserMessage:
-    """Return the message as it is passed on: it says which question it answers."""
+    """Return the message as the gateway passes it on: with the question that it answers."""
     return message.model_copy(update={"answers": question})
 
 
@@ -74,7 +74,7 @@ FITTING = [
 
 @pytest.mark.usefixtures(small_budget.__name__)
 async def test_questions_that_no_check_comes_to_an_end_of_stop_nobody() -> None:
-    """Eight answers at once to such a question leave the gateway its threads, and are taken unchecked."""
+    """Eight answers at once to such a question leave the gateway its threads, and are accepted unchecked."""
     answers, asked = Answers(Secrets(database())), ask(QuestionKind.DATA, json_schema=doubling())
     taken = [asyncio.create_task(answers.take_in(waiting(asked), says({"a": 1}))) for _ in range(8)]
     for _ in range(20):
@@ -84,7 +84,7 @@ async def test_questions_that_no_check_comes_to_an_end_of_stop_nobody() -> None:
 
 
 async def test_a_pattern_of_a_question_is_matched_in_linear_time() -> None:
-    """Whoever wrote it."""
+    """Patterns of any author."""
     asked = ask(QuestionKind.DATA, json_schema={"properties": {"a": {"pattern": "^(a+)+$"}}})
     with pytest.raises(AnswerInvalidError, match="breaks the rule"):
         await Answers(Secrets(database())).take_in(waiting(asked), says({"a": "a" * 41 + "!"}))
@@ -112,7 +112,7 @@ SECRETS: list[tuple[UserMessage, JsonValue]] = [
 
 @pytest.mark.parametrize(("message", "secret"), SECRETS)
 async def test_a_secret_is_taken_out(message: UserMessage, secret: JsonValue) -> None:
-    """It is kept under the name of its question; neither parts nor metadata of the client go on."""
+    """It is stored under the name of its question; parts and metadata of the client are not passed on."""
     secrets = Secrets(database())
     taken = await Answers(secrets).take_in(waiting(ask(QuestionKind.AUTH)), message)
     assert taken.model_dump(exclude={"role"}) == {
@@ -149,7 +149,7 @@ NO_SECRETS = {
 async def test_what_may_hold_a_secret_is_refused_rather_than_passed_on(
     message: UserMessage, words: str
 ) -> None:
-    """Whatever cannot be told for a secret, or for none, goes no further, and nothing is kept."""
+    """If a message may or may not be a secret, it is not passed on, and nothing is stored."""
     secrets = Secrets(database())
     with pytest.raises((AnswerInvalidError, InvalidParamsError)) as refused:
         await Answers(secrets).take_in(waiting(ask(QuestionKind.AUTH)), message)
@@ -160,7 +160,7 @@ async def test_what_may_hold_a_secret_is_refused_rather_than_passed_on(
 
 @pytest.mark.parametrize("parts", [({"approved": False, "note": "not mine"},), ("No.",)])
 async def test_a_client_may_decline_to_give_a_secret(parts: tuple[JsonValue, ...]) -> None:
-    """That goes on as it was said, but for the client's own metadata."""
+    """A declined answer is passed on unchanged, except for the client's own metadata."""
     secrets = Secrets(database())
     taken = await Answers(secrets).take_in(waiting(ask(QuestionKind.AUTH)), says(*parts, key="k3y"))
     assert taken == answering(says(*parts))
@@ -168,14 +168,17 @@ async def test_a_client_may_decline_to_give_a_secret(parts: tuple[JsonValue, ...
 
 
 async def test_a_secret_in_a_chat_goes_nowhere_once_its_question_is_closed() -> None:
-    """It would be a remark for everybody to read."""
+    """It would be passed on as a message that is not secret."""
     with pytest.raises(AnswerInvalidError, match="does not ask for a secret now") as refused:
         await Answers(Secrets(database())).take_in(working(), says("secret: k3y"))
     assert "k3y" not in str(refused.value)
 
 
 async def test_of_several_questions_each_can_be_named() -> None:
-    """A message that names none answers the oldest; a secret without a name, the oldest that wants one."""
+    """A message without a name answers the oldest.
+
+    A secret without a name, the oldest that asks for a secret.
+    """
     secrets = Secrets(database())
     view = waiting(ask(QuestionKind.DATA, "q1"), ask(QuestionKind.AUTH, "q2"), ask(QuestionKind.AUTH, "q3"))
     answers = Answers(secrets)
@@ -191,7 +194,7 @@ async def test_of_several_questions_each_can_be_named() -> None:
     "view", [waiting(ask(QuestionKind.CONFIRMATION)), working(), working(ask(QuestionKind.AUTH))]
 )
 async def test_an_answer_to_a_question_that_is_not_open_is_refused(view: TaskView) -> None:
-    """Somebody else, or time, has answered it; what comes now may be a secret, and goes nowhere."""
+    """The question was answered or timed out; the message may be a secret, and is not passed on."""
     secrets = Secrets(database())
     with pytest.raises(AnswerInvalidError, match="no question 'old' is open") as refused:
         await Answers(secrets).take_in(view, says("k3y", question="old"))
@@ -201,7 +204,7 @@ async def test_an_answer_to_a_question_that_is_not_open_is_refused(view: TaskVie
 
 @pytest.mark.parametrize("message", [says("k3y"), says({"token": "k3y"}), says({"question": "k3y?"})])
 async def test_while_a_task_works_a_secret_has_to_name_its_question(message: UserMessage) -> None:
-    """A message that names none may be meant for the agent, or be the secret: it is refused, and says why."""
+    """A message without a name may be for the agent, or be the secret: it is refused with the reason."""
     secrets = Secrets(database())
     view = working(ask(QuestionKind.AUTH), ask(QuestionKind.CONFIRMATION, "sure"))
     with pytest.raises(AnswerInvalidError, match="name a question in the metadata of the message") as refused:
@@ -218,12 +221,15 @@ async def test_while_a_task_works_a_secret_has_to_name_its_question(message: Use
     "message", [says("anything"), says({"question": "What is it?"}), says("yes", question=None)]
 )
 async def test_a_task_that_waits_for_nobody_takes_any_message(view: TaskView, message: UserMessage) -> None:
-    """Unless the task asks for a secret, only what names an open question is an answer while it works."""
+    """A message to a working task is an answer only if it names an open question.
+
+    Or a secret is asked for.
+    """
     assert await Answers(Secrets(database())).take_in(view, message) is message
 
 
 async def test_a_message_that_says_that_it_is_no_answer_is_none() -> None:
-    """Who wrote it had not seen the question, which came up while it was on its way."""
+    """Its author had not seen the question, which was asked while the message was on its way."""
     view = waiting(ask(QuestionKind.CONFIRMATION))
     with pytest.raises(AnswerInvalidError, match="the task asks something by now"):
         await Answers(Secrets(database())).take_in(view, says("yes", question=None))

@@ -1,4 +1,4 @@
-"""Messages to a task whose workflow continues as a new run just then."""
+"""Messages to a task while its workflow continues as new."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ SENDERS = 8
 
 
 class CarriedMessages(TaskInput):
-    """A task, and what earlier runs took in."""
+    """A task, and the messages that earlier runs took in."""
 
     taken: tuple[UserMessage, ...] = ()
     runs: int = 1
@@ -35,7 +35,7 @@ class CarriedMessages(TaskInput):
 
 @workflow.defn(name=names.WORKFLOW_TYPE, sandboxed=False)
 class ContinuingTask:
-    """A task that does nothing but take messages in, and continues as a new run when it is told to."""
+    """A task that only takes messages in, and continues as new at a signal."""
 
     @workflow.init
     def __init__(self, task: CarriedMessages) -> None:
@@ -89,7 +89,7 @@ class ContinuingTask:
 
 @pytest.mark.parametrize("ends_at", [MESSAGES, MESSAGES // 2], ids=["goes on", "ends halfway"])
 async def test_a_message_is_taken_in_once_or_refused(client: Client, views: TaskViews, ends_at: int) -> None:
-    """Who reads success finds the message in the task, once; only a task that has ended refuses messages."""
+    """If the send succeeds, the message is in the task once; only a task that has ended refuses messages."""
     queue = unique("continuing")
     async with (
         Worker(client, task_queue=queue, build_id="test", workflows=[ContinuingTask]),
@@ -122,7 +122,7 @@ async def test_a_message_is_taken_in_once_or_refused(client: Client, views: Task
 async def send_all(
     a2a: A2AClient, task: Task, accepted: list[str], on_accepted: Callable[[], Awaitable[None]]
 ) -> None:
-    """Send all messages, some of them at once; those that the task refuses are not among the accepted."""
+    """Send all messages, some of them at once, and return those that the task accepted."""
     slots = asyncio.Semaphore(SENDERS)
 
     async def send_one(message_id: str) -> None:
@@ -137,7 +137,7 @@ async def send_all(
 
 
 async def is_accepted(a2a: A2AClient, message: SendMessageRequest) -> bool:
-    """Send a message, again if the gateway says so, and return whether the task took it in."""
+    """Send a message, repeat it if the gateway says so, and return True if the task took it in."""
     while True:
         try:
             await send(a2a, message)

@@ -34,7 +34,7 @@ async def deciding(client: Client, views: TaskViews, model: ScriptedModel) -> As
 
 
 async def test_no_task_is_shown_for_an_answer_at_once(client: Client, views: TaskViews) -> None:
-    """Neither lists nor lookups know a task of it, though its id could be worked out."""
+    """Lists and lookups have no task for it, though its id could be derived."""
     context = unique("context")
     async with deciding(client, views, ScriptedModel(answer("Four."))) as gateway:
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "2 + 2"}], "contextId": context}
@@ -52,7 +52,7 @@ async def test_no_task_is_shown_for_an_answer_at_once(client: Client, views: Tas
 
 
 async def test_an_answer_at_once_stands_in_its_conversation(client: Client, views: TaskViews) -> None:
-    """With its question and times, though its context has no task."""
+    """The conversation has the question and times, though its context has no task."""
     context = unique("context")
     async with deciding(client, views, ScriptedModel(answer("Four."))) as gateway:
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "2 + 2"}], "contextId": context}
@@ -68,7 +68,7 @@ async def test_an_answer_at_once_stands_in_its_conversation(client: Client, view
 
 
 async def test_all_who_send_the_same_message_hear_the_same(client: Client, views: TaskViews) -> None:
-    """Twenty sends at once are one decision, however many gateways take them. A key is for one message."""
+    """Twenty sends at once are one decision, on any number of gateways. A key is for one message."""
     model, key = ScriptedModel(answer("Four."), answer("Four.")), {"Idempotency-Key": unique("key")}
     async with deciding(client, views, model) as gateway:
         asked = request(unique("2 + 2"))
@@ -88,7 +88,7 @@ async def test_all_who_send_the_same_message_hear_the_same(client: Client, views
 
 @pytest.mark.slow
 async def test_an_answer_outlives_its_workflow(client: Client, views: TaskViews) -> None:
-    """Temporal forgets it, after its retention; the same message gets the same answer, and asks no model."""
+    """After Temporal's retention the same message gets the same answer, without a call of the model."""
     asked, key = request(unique("2 + 2")), {"Idempotency-Key": unique("key")}
     body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "2 + 2"}]}}
     other = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Delete all"}]}}
@@ -110,7 +110,7 @@ async def test_an_answer_outlives_its_workflow(client: Client, views: TaskViews)
 async def test_an_undecided_message_whose_workflow_was_ended_is_a_failed_task(
     client: Client, views: TaskViews
 ) -> None:
-    """An operator terminated it: the client sees a task that failed, and why."""
+    """An operator terminated it: the client gets a failed task with the reason."""
     begun, gate = asyncio.Event(), asyncio.Event()
 
     async def slow(_call: CallModelInput) -> AssistantMessage:

@@ -1,4 +1,4 @@
-"""Messages that name a task: what is taken in, what is refused, and when the reply to one is over."""
+"""Messages that name a task: accepted, refused, and the end of the reply to one."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ async def waiting_task(gateway: RunningGateway, client: Client, views: TaskViews
 
 
 async def test_a_message_to_a_working_task_is_answered_too(blocking: A2AClient, model: PromptModel) -> None:
-    """What the client adds while the agent works becomes part of the same task."""
+    """A message while the agent works becomes part of the same task."""
     first, second = unique("one"), unique("two")
     begun, gate = asyncio.Event(), asyncio.Event()
     model.scripts[first] = [begun.set, gate, "first answer"]
@@ -51,7 +51,7 @@ async def test_a_repeated_message_is_taken_in_once(
 
 
 async def test_other_content_under_a_known_id_is_refused(blocking: A2AClient, model: PromptModel) -> None:
-    """Whether the task shows the first message already or not, the second is refused and says why."""
+    """The second message is refused with the reason, whether or not the task shows the first one yet."""
     first, second = unique("one"), unique("two")
     begun, gate = asyncio.Event(), asyncio.Event()
     model.scripts[first] = [begun.set, gate, "first answer"]
@@ -102,7 +102,7 @@ async def test_the_question_that_a_message_answers_is_not_its_reply(
 async def test_the_stream_of_an_answer_begins_although_nobody_takes_it_in(
     stand_in: RunningGateway, client: Client, views: TaskViews, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not wait for long: the client sees the task as it stands."""
+    """It does not wait for long: the client gets the task as it is."""
     monkeypatch.setattr(handler, "ANSWER_WAIT", 0.01)
     task = await waiting_task(stand_in, client, views)
     async with connected(stand_in.url) as a2a:
@@ -114,7 +114,7 @@ async def test_the_stream_of_an_answer_begins_although_nobody_takes_it_in(
 async def test_a_task_that_ends_before_its_view_says_so_takes_no_messages(
     stand_in: RunningGateway, client: Client, views: TaskViews
 ) -> None:
-    """The workflow has the last word: a stale view does not let a message vanish."""
+    """The workflow decides: no message is lost because of a stale view."""
     task = await waiting_task(stand_in, client, views)
     await task.end()
     async with connected(stand_in.url, streaming=False) as a2a:

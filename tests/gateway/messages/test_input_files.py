@@ -1,4 +1,4 @@
-"""Files in messages: kept before their task starts, shown with it, and downloaded again."""
+"""Files in messages: stored before their task starts, shown with it, and downloaded again."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -51,7 +51,7 @@ async def inputs_of(gateway: RunningGateway, task: Task) -> Sequence[StoredArtif
 async def test_a_file_is_stored_before_the_task_hears_of_it(
     stand_in: RunningGateway, client: Client, views: TaskViews
 ) -> None:
-    """The workflow gets where it is, with type, name and size; its bytes are an input of the context."""
+    """The workflow gets its location, with type, name and size; its bytes are an input of the context."""
     async with connected(stand_in.url, streaming=False) as a2a:
         task = await send(a2a, with_parts(png(), Part(url="https://there.example/a.pdf", filename="a.pdf")))
     (stored,) = await inputs_of(stand_in, task)
@@ -73,7 +73,7 @@ async def test_a_file_is_stored_before_the_task_hears_of_it(
 
 
 async def test_an_output_that_took_the_id_of_a_file_is_no_file(stand_in: RunningGateway) -> None:
-    """What stands under its id is looked at before the file counts as stored."""
+    """The artifact under its id is checked before the file counts as stored."""
     message = with_parts(png())
     async with connected(stand_in.url, streaming=False) as a2a:
         task = await send(a2a, message)
@@ -86,7 +86,7 @@ async def test_an_output_that_took_the_id_of_a_file_is_no_file(stand_in: Running
 
 
 class AwayArtifacts(Artifacts):
-    """Takes nothing until it is back."""
+    """Fails to store until it is back."""
 
     is_back = False
 
@@ -105,9 +105,9 @@ class AwayArtifacts(Artifacts):
 
 
 async def test_no_task_starts_while_its_files_cannot_be_kept(client: Client, views: TaskViews) -> None:
-    """The client is told to come back; sending the same message again starts the task.
+    """The client gets a retry time; sending the same message again starts the task.
 
-    What did not start takes no place of those that an owner has.
+    The refused message does not count among the owner's open tasks.
     """
     redis = redis_of(views)
     limits = RequestLimits(LimitSettings(max_open_tasks=1), Quotas(redis))
@@ -181,7 +181,7 @@ async def test_the_history_shows_small_files_whole_and_large_ones_as_a_url(
 async def test_copies_of_a_file_count_like_files(
     stand_in: RunningGateway, size: int, count: int, shown: int
 ) -> None:
-    """Each part takes its bytes in the answer, whether or not another part has the same."""
+    """Each part counts its bytes in the answer, whether or not another part has the same."""
     async with connected(stand_in.url, streaming=False) as a2a:
         task = await send(a2a, with_parts(*[png(b"x" * size)] * count))
     kinds = [part.WhichOneof("content") for part in task.history[0].parts[1:]]
@@ -192,7 +192,7 @@ async def test_copies_of_a_file_count_like_files(
 async def test_a_file_is_no_answer(
     stand_in: RunningGateway, client: Client, views: TaskViews, kind: QuestionKind
 ) -> None:
-    """It is refused with what is expected instead, and not stored: it may be a secret."""
+    """It is refused with the expected form, and not stored: it may be a secret."""
     async with connected(stand_in.url, streaming=False) as a2a:
         task = await send(a2a, with_parts())
         state = TaskState.AUTH_REQUIRED if kind is QuestionKind.AUTH else TaskState.INPUT_REQUIRED
@@ -206,7 +206,7 @@ async def test_a_file_is_no_answer(
 async def test_a_file_that_was_stored_long_ago_is_stored_again(
     redis: Redis, age: timedelta, version: int
 ) -> None:
-    """The task that gets it now has all of its time to live; what is fresh is not written again."""
+    """The task that gets it now has its whole time to live; a fresh file is not written again."""
     written_at = datetime.now(UTC) - age
     artifacts = Artifacts(redis, RedisBlobs(redis), clock=lambda: written_at)
     file = InputFile("input-1", NewPart("file", b"hi"))

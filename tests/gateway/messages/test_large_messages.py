@@ -1,4 +1,4 @@
-"""Messages that are large: what their task gets of them, which works on all of it in one thread."""
+"""Large messages: the parts that their task gets, and processes in one thread."""
 
 import asyncio
 import json
@@ -84,7 +84,7 @@ async def test_a_task_gets_large_parts_as_files(
 
 
 MANY_VALUES: list[JsonValue] = [[]] * 60_000
-"""Of few bytes, and much work."""
+"""Few bytes, and much work."""
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_large_part_is_a_file_that_models_read_as_text(part: Part, media_type:
 
 
 def test_what_a_message_refers_to_counts() -> None:
-    """Its task works on that too."""
+    """The task processes referenced results too."""
     message = UserMessage(message_id="m", parts=())
     reference = TaskReference(task_id="t", state="completed", text=LARGE)
     assert size_of(message.model_copy(update={"references": (reference,)})) > size_of(message) + len(LARGE)
@@ -129,7 +129,7 @@ def test_what_a_message_refers_to_counts() -> None:
 async def test_what_is_not_large_stays_as_it_is(
     stand_in: RunningGateway, client: Client, views: TaskViews
 ) -> None:
-    """So that the model reads all of it at once."""
+    """The model reads all of a small message at once."""
     text = "x" * (MAX_INLINE_BYTES - 1_000)
     async with connected(stand_in.url, streaming=False) as a2a:
         task = await send(a2a, message_of(Part(text=text)))
@@ -139,7 +139,7 @@ async def test_what_is_not_large_stays_as_it_is(
 
 
 async def test_what_cannot_be_a_file_is_refused(stand_in: RunningGateway) -> None:
-    """Metadata, and texts that are many and small: the text says what to do."""
+    """Metadata, and many small texts: the error says what to do."""
     named = message_of()
     named.message.metadata.update({"x": "y" * MAX_INLINE_BYTES})
     many = message_of(*(Part(text="x" * 9_000) for _ in range(300)))
@@ -153,7 +153,10 @@ async def test_what_cannot_be_a_file_is_refused(stand_in: RunningGateway) -> Non
 async def test_a_task_that_reads_nothing_takes_no_more_than_it_can_hold(
     temporal_address: str, views: TaskViews
 ) -> None:
-    """However many messages come at once; the others may be sent again when the model has read these."""
+    """Of many messages at once only those that fit are taken.
+
+    The others may be sent again after the model has read these.
+    """
     prompt, queue, held, model = unique("busy"), unique("busy"), asyncio.Event(), PromptModel(views)
     model.scripts[prompt] = [held, "done"]
     client = await Client.connect(

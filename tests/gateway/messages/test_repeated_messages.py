@@ -1,4 +1,4 @@
-"""Which messages count as the same: by messageId, by Idempotency-Key, or none at all."""
+"""Deduplication of messages: by messageId, by Idempotency-Key, or disabled."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -29,7 +29,7 @@ REPEATING = Agent(id="repeating", name="Repeating", description="Takes all.", de
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def repeating(client: Client, views: TaskViews) -> AsyncGenerator[RunningGateway]:
-    """A gateway whose agent takes every message for a new one; its tasks do nothing by themselves."""
+    """A gateway whose agent does not deduplicate messages; its tasks have no activities."""
     queue = unique("repeating")
     async with (
         stand_in_worker(client, queue),
@@ -74,7 +74,7 @@ async def test_without_deduplication_each_send_is_a_task(repeating: RunningGatew
 async def test_without_deduplication_a_task_takes_each_message(
     repeating: RunningGateway, client: Client, views: TaskViews
 ) -> None:
-    """One task gets the same messageId again and again, and takes in every message."""
+    """One task takes in every message with the same messageId."""
     async with connected(repeating.url, streaming=False) as a2a:
         first = request("one", message_id="same", return_immediately=True)
         task = StoodIn(client, views, await send(a2a, first))
@@ -86,7 +86,7 @@ async def test_without_deduplication_a_task_takes_each_message(
 
 
 async def test_a_key_makes_sends_the_same(repeating: RunningGateway) -> None:
-    """With one Idempotency-Key there is one task, although the agent takes repeated messages."""
+    """With one Idempotency-Key there is one task, although the agent does not deduplicate by messageId."""
     key = {"Idempotency-Key": unique("key")}
     sent = await asyncio.gather(
         *(repeating.call("SendMessage", params("a", "same"), **key) for _ in range(5))
@@ -110,7 +110,7 @@ async def test_a_key_holds_for_follow_ups(
 async def test_a_blocking_attempt_with_another_id_gets_the_reply(
     repeating: RunningGateway, client: Client, views: TaskViews
 ) -> None:
-    """A client that gives each attempt a messageId of its own waits for what its key has begun."""
+    """A client with a new messageId for each attempt waits for the task of its key."""
     key = {"Idempotency-Key": unique("key")}
     first = await repeating.call("SendMessage", params("a", "m1"), **key)
     task_id = first.json()["result"]["task"]["id"]
@@ -122,7 +122,7 @@ async def test_a_blocking_attempt_with_another_id_gets_the_reply(
 
 
 async def test_a_key_is_for_one_message(repeating: RunningGateway) -> None:
-    """Another message with a used key is refused, not taken for the first one."""
+    """Another message with a used key is refused."""
     key = {"Idempotency-Key": unique("key")}
     await repeating.call("SendMessage", params("a", "same"), **key)
     refused = await repeating.call("SendMessage", params("b", "same"), **key)
@@ -130,7 +130,7 @@ async def test_a_key_is_for_one_message(repeating: RunningGateway) -> None:
 
 
 async def test_keys_of_agents_that_deduplicate_hold_as_well(stand_in: RunningGateway) -> None:
-    """A client that gives each attempt a messageId of its own is understood by the key: it is one message."""
+    """A client with a new messageId for each attempt sends one message, because its key is the same."""
     key = {"Idempotency-Key": unique("key")}
     sent = [await stand_in.call("SendMessage", params("a", unique("m")), **key) for _ in range(2)]
     assert len({answer.json()["result"]["task"]["id"] for answer in sent}) == 1

@@ -1,4 +1,4 @@
-"""SendMessage: a message starts a task once, however large; what it refers to reaches the model."""
+"""SendMessage: a message of any size starts one task; its references reach the model."""
 
 import asyncio
 
@@ -62,7 +62,7 @@ _NULLS: dict[str, tuple[str, str, dict[str, object], Part]] = {
 
 @pytest.mark.parametrize("case", _NULLS)
 async def test_null_is_no_content_beside_some(gateway: RunningGateway, model: PromptModel, case: str) -> None:
-    """Clients of .NET, Java and pydantic write null for all that a part lacks, if nothing else is set."""
+    """Clients of .NET, Java and pydantic write null for all missing fields of a part."""
     version, method, part, expected = _NULLS[case]
     message_id, is_rest = unique("null"), method.startswith("/")
     role = "user" if method == "message/send" else "ROLE_USER"
@@ -101,7 +101,7 @@ async def test_another_message_is_another_task(blocking: A2AClient, changed: str
 
 
 async def test_a_started_task_can_be_found_in_temporal(blocking: A2AClient, client: Client) -> None:
-    """The workflow id is the task id; search attributes and summary say whose task it is and what for."""
+    """The workflow id is the task id; search attributes and summary name its owner and purpose."""
     prompt = unique("summary") + " ö" * 300
     task = await send(blocking, request(prompt))
     description = await client.get_workflow_handle(task.id).describe()
@@ -115,7 +115,7 @@ async def test_a_started_task_can_be_found_in_temporal(blocking: A2AClient, clie
 
 
 async def test_a_started_task_has_its_place_in_queues(client: Client, views: TaskViews) -> None:
-    """Owners get equal parts of what there is, and the agent says who goes first."""
+    """Owners share queues equally, and the agent sets the priority."""
     agent = Agent(id="urgent", name="U", description="U.", model="scripted", priority=2)
     owner, queue, access = unique("owner"), unique("nobody"), AccessControl(Named(), RequestLimits())
     async with (
@@ -148,7 +148,7 @@ async def test_a_model_gets_the_results_of_referenced_tasks(blocking: A2AClient,
 
 
 async def test_a_follow_up_may_refer_too(stand_in: RunningGateway, client: Client, views: TaskViews) -> None:
-    """A message to a running task brings the results of others; of a task without any, its state."""
+    """A message to a running task brings the results of others; of a task without results, its state."""
     async with connected(stand_in.url, streaming=False) as a2a:
         other = await send(a2a, request(unique("other"), return_immediately=True))
         started = await send(a2a, request(unique("this"), return_immediately=True))
@@ -171,7 +171,7 @@ async def test_the_newest_references_count(blocking: A2AClient, model: PromptMod
 
 
 async def test_a_task_that_is_not_there_cannot_be_referred_to(gateway: RunningGateway) -> None:
-    """No task starts: the client is told which one is unknown."""
+    """No task starts: the error names the unknown task."""
     missing = unique("missing")
     context = unique("context")
 

@@ -1,4 +1,4 @@
-"""Answers that clients send to a gateway: what becomes of them, and of the secrets in them."""
+"""Answers that clients send to a gateway, and the secrets in them."""
 
 from collections.abc import Awaitable, Callable
 
@@ -22,7 +22,7 @@ Begin = Callable[[Question], Awaitable[StoodIn]]
 
 @pytest.fixture
 def begin(stand_in: RunningGateway, client: Client, views: TaskViews) -> Begin:
-    """Return what starts a stand-in task that waits for an answer."""
+    """Return a script that starts a stand-in task with a question."""
 
     async def begin(question: Question) -> StoodIn:
         async with connected(stand_in.url, streaming=False) as a2a:
@@ -36,7 +36,7 @@ def begin(stand_in: RunningGateway, client: Client, views: TaskViews) -> Begin:
 
 
 async def test_an_answer_that_comes_too_late_leaves_no_secret(stand_in: RunningGateway, begin: Begin) -> None:
-    """The task has ended although its view still asks: what was kept for its tools is forgotten."""
+    """The task has ended although its view still asks: the secret stored for its tools is deleted."""
     task = await begin(ask(QuestionKind.AUTH))
     await task.end()
     message = request("secret: k3y", task_id=task.id)
@@ -78,7 +78,10 @@ async def test_a_repeated_secret_is_not_passed_on_by_an_agent_that_takes_repeats
 async def test_an_invalid_answer_is_refused_with_what_is_expected(
     stand_in: RunningGateway, begin: Begin, question: Question, text: str, words: str
 ) -> None:
-    """Whether the gateway sees it or the workflow: the client reads how to answer, and may try again."""
+    """The gateway or the workflow refuses it.
+
+    The error has the expected form, and the client may try again.
+    """
     task = await begin(question)
     async with connected(stand_in.url, streaming=False) as a2a:
         with pytest.raises(InvalidParamsError, match=words):
@@ -90,7 +93,7 @@ async def test_an_invalid_answer_is_refused_with_what_is_expected(
 async def test_what_was_said_while_the_task_worked_answers_nothing(
     stand_in: RunningGateway, client: Client, views: TaskViews, text: str
 ) -> None:
-    """Nor does it when it comes again, after the task has asked: it was taken in as a remark."""
+    """It was taken in as a message, and is not an answer when it is repeated after the question."""
     async with connected(stand_in.url, streaming=False) as a2a:
         task = StoodIn(client, views, await send(a2a, request(unique("ask"), return_immediately=True)))
         await task.publish(TaskState.WORKING)
@@ -104,7 +107,7 @@ async def test_what_was_said_while_the_task_worked_answers_nothing(
 
 
 async def test_an_answer_without_a_task_starts_none(a2a: A2AClient) -> None:
-    """Whoever forgot the taskId may have sent a secret."""
+    """The client may have forgotten the taskId of a secret."""
     message = request("k3y")
     ParseDict({QUESTION: "q"}, message.message.metadata)
     with pytest.raises(InvalidParamsError, match=r"but message\.taskId is missing; give the id of the task"):

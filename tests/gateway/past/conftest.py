@@ -1,4 +1,4 @@
-"""A gateway in front of the real workflow, whose model and tools a test writes down."""
+"""A gateway before the real workflow, with a model and tools that a test scripts."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Replies(ScriptedModel):
 
 @dataclass(frozen=True)
 class PastSite:
-    """What a test talks to."""
+    """The gateway of a test, with its model and its tools."""
 
     gateway: RunningGateway
     model: Replies

@@ -1,4 +1,4 @@
-"""Contexts over HTTP: who sees them, what was said in them, and what can be changed."""
+"""Contexts over HTTP: their readers, their conversations, and their changes."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -63,7 +63,7 @@ async def test_all_that_was_said_is_told_page_by_page(past: PastSite) -> None:
     ],
 )
 async def test_wrong_changes_are_refused_in_words(past: PastSite, body: dict[str, str], words: str) -> None:
-    """The message names the field and what is expected."""
+    """The error names the field and the expected form."""
     view = submitted(owner="anonymous", agent_id=AGENT.id)
     await past.views.create(view)
     answered = await past.gateway.http.patch(f"{BASE}/contexts/{view.context_id}", json=body)
@@ -72,7 +72,7 @@ async def test_wrong_changes_are_refused_in_words(past: PastSite, body: dict[str
 
 
 async def test_a_title_and_a_retention_can_be_changed_and_taken_back(past: PastSite) -> None:
-    """What is not named stays as it is."""
+    """Fields that are not named stay."""
     view = submitted(owner="anonymous", agent_id=AGENT.id)
     await past.views.create(view)
     address = f"{BASE}/contexts/{view.context_id}"
@@ -97,7 +97,7 @@ KEYS = {
 
 
 class Callers:
-    """A gateway that knows its callers, and two contexts of ann: one with another agent's task, too."""
+    """A gateway with authenticated callers, and two contexts of ann: one with another agent's task, too."""
 
     def __init__(self, http: httpx.AsyncClient, headers: dict[str, dict[str, str]], names: list[str]) -> None:
         self._http = http
@@ -128,7 +128,7 @@ async def callers(past: PastSite, views: TaskViews, tmp_path: Path) -> AsyncGene
 
 
 async def test_contexts_are_their_owners(callers: Callers) -> None:
-    """Others find none, whatever they ask; scopes of agents show what is theirs, and delete no more."""
+    """Other owners do not find them; scopes of agents limit both the view and the deletion."""
     mine, shared = f"/contexts/{callers.mine}", f"/contexts/{callers.shared}"
     asked = {
         ("ann", "GET", mine): 200,
@@ -156,7 +156,7 @@ async def test_contexts_are_their_owners(callers: Callers) -> None:
 
 
 async def test_who_may_not_delete_a_context_gives_it_no_end(callers: Callers) -> None:
-    """How long it is kept says when all of its tasks are deleted, also those of other agents."""
+    """The retention of a context deletes all of its tasks, also those of other agents."""
     shared = f"/contexts/{callers.shared}"
     bodies = [{"title": "New"}, {"retention": "1h"}, {"title": "New", "retention": None}]
     found = [await callers.status(who, "PATCH", shared, body) for who in ("bound", "ann") for body in bodies]

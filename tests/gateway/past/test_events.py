@@ -1,4 +1,4 @@
-"""What happened in a task, from its beginning, as its history has it."""
+"""The events of a task from its beginning, as its history has them."""
 
 import asyncio
 
@@ -47,7 +47,7 @@ async def test_events_tell_all_that_happened_in_order(past: PastSite) -> None:
 
 
 async def test_pages_of_any_size_tell_the_same(past: PastSite) -> None:
-    """Also where one event of history tells several things; `after` is the id of any event."""
+    """Also if one event of the history becomes several; `after` is the id of any event."""
     past.model.say(calling("a", "b", text="One moment."), saying("Done."))
     task = await past.send("Hello")
     whole = await past.events(task["id"])
@@ -90,7 +90,7 @@ async def test_usage_is_by_model_and_by_tool(past: PastSite) -> None:
 
 
 async def test_nobody_else_learns_of_a_task(past: PastSite) -> None:
-    """Nor is a workflow of another kind a task, or what has no id of a client's task before its slash."""
+    """Workflows of other kinds are not tasks, nor are ids without a client's task before the slash."""
     for what in ("events", "transcript", "usage", "children"):
         for task_id in ("none", "none%2Fr00001-1", "none%2Fpush%2F1", "%2F", "%2Fr00001-1"):
             answered = await past.gateway.http.get(f"/everloop/v1/tasks/{task_id}/{what}")
@@ -108,7 +108,7 @@ async def test_a_place_that_is_none_is_refused(past: PastSite) -> None:
 
 
 async def test_narrations_stand_between_what_happened(past: PastSite) -> None:
-    """As long as the stream has them, in pages of any size, and each once."""
+    """Each once, in pages of any size, for as long as the stream has them."""
     said = asyncio.Event()
 
     async def narrated(call: CallModelInput) -> AssistantMessage:

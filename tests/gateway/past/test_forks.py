@@ -1,4 +1,4 @@
-"""Forks: tasks that go on from the past of another, of which nothing happens again."""
+"""Forks: tasks that continue from the past of another without repeating any of it."""
 
 from typing import Any
 from uuid import uuid4

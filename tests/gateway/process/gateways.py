@@ -1,4 +1,4 @@
-"""`python -m everloop.gateway` as a process, and many of them that end at once."""
+"""`python -m everloop.gateway` as a process, and several of them that exit at once."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Servers that are away: what still works, and what a client is told."""
+"""Outages of servers: calls that still work, and errors for clients."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -67,7 +67,7 @@ def message(text: str, task_id: str = "") -> dict[str, object]:
 
 
 def check_unavailable(response: httpx.Response, words: str) -> None:
-    """503, when to come back, and a JSON-RPC error that says who is away and that nothing is lost."""
+    """Assert 503, a retry time, and a JSON-RPC error that names the server and says that nothing is lost."""
     assert response.status_code == 503
     assert int(response.headers["Retry-After"]) > 0
     error = response.json()["error"]

@@ -1,4 +1,4 @@
-"""`python -m everloop.gateway` as a process: how it starts, what stops it, how it ends."""
+"""`python -m everloop.gateway` as a process: its start, its failures, its end."""
 
 import asyncio
 import json
@@ -34,9 +34,10 @@ from tests.support.servers.relay import Link, running_relay
 async def test_a_gateway_serves_who_has_a_key_until_it_is_told_to_stop(
     tmp_path: Path, temporal_address: str, redis_url: str, queue: str, model: PromptModel
 ) -> None:
-    """The whole way of an operator: make a key, start, call, on gRPC too. SIGTERM ends it with exit code 0.
+    """SIGTERM ends it with exit code 0.
 
-    Open streams are told to go on elsewhere; all it logged is JSON, and the key is nowhere in it.
+    An operator makes a key, starts the gateway and calls it, on gRPC too. Open streams are told to reconnect;
+    all log lines are JSON, and the key is in none of them.
     """
     keys, grpc_port = str(tmp_path / "keys"), free_port()
     _, printed = await run_everloop({"EVERLOOP_API_KEYS_FILE": keys}, "keys", "add", "acme")
@@ -112,9 +113,9 @@ async def test_a_call_that_outlives_the_grace_period_is_told_to_come_again(
 async def test_a_gateway_has_as_many_connections_as_its_system_lets_it(
     tmp_path: Path, temporal_address: str, redis_url: str
 ) -> None:
-    """It asks for more than its shell gives it; what it cannot serve gets 503, and the others go on.
+    """It raises the soft limit of its shell; connections over the limit get 503, and the others go on.
 
-    However many connections gRPC is asked for, it takes none from HTTP.
+    No number of gRPC connections takes any from HTTP.
     """
     grpc_port = free_port()
     variables = {
@@ -157,7 +158,7 @@ def test_answers_are_sent_at_once() -> None:
 
 
 def test_a_client_that_takes_nothing_loses_its_connection() -> None:
-    """The system cuts it, so that what waits for it is free again."""
+    """The system cuts it, so that its buffers are free again."""
     with (
         listen(GatewaySettings(port=0), stalled_after=1) as listener,
         socket.create_connection(listener.getsockname()),
@@ -196,11 +197,11 @@ STOPS: list[tuple[dict[str, str], str]] = [
         )
     ),
 ]
-"""What a gateway does not start with: no server, a wrong setting, or a port open to everybody."""
+"""Refused starts: no server, a wrong setting, or a port open to all callers."""
 
 
 def test_what_stops_a_gateway_at_start_is_one_clear_line(temporal_address: str, redis_url: str) -> None:
-    """Exit code 1, and the only line says what is wrong and what to do; no traceback, and no value."""
+    """Exit code 1, and the only line names the problem and the remedy; no traceback, and no value."""
     servers = {"TEMPORAL_ADDRESS": temporal_address, "EVERLOOP_REDIS_URL": redis_url}
     with socket.create_server((LOOPBACK, 0)) as taken:
         port, metrics = str(taken.getsockname()[1]), f"{LOOPBACK}:{taken.getsockname()[1]}"
@@ -226,7 +227,7 @@ def test_what_stops_a_gateway_at_start_is_one_clear_line(temporal_address: str, 
 
 
 async def test_a_gateway_process_sends_clients_to_the_store(tmp_path: Path, temporal_address: str) -> None:
-    """With EVERLOOP_S3_PRESIGNED: there the same bytes come, of the same type and under the same name."""
+    """With EVERLOOP_S3_PRESIGNED the store serves the same bytes, with the same type and name."""
     async with running_valkey(tmp_path) as (_, redis_url), connect_redis(redis_url) as redis:
         with running_moto() as endpoint:
             bucket, content = new_bucket(endpoint), b"0123456789" * 20_000

@@ -1,4 +1,4 @@
-"""A gateway on all bindings whose clients are notified, with a worker that notifies them."""
+"""A gateway on all bindings with push notifications, and a worker that sends them."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ PUBLIC_URL = "https://agents.example.com/"
 
 @dataclass(frozen=True)
 class PushHarness:
-    """What notifies clients, and what its worker says."""
+    """The gateway with push notifications, its worker and its model."""
 
     gateway: GrpcGateway
     model: PromptModel

@@ -1,4 +1,4 @@
-"""Push notifications: configs, alone and with messages, and what webhooks get of a task."""
+"""Push notifications: configs, alone and with messages, and the requests to webhooks."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -64,7 +64,10 @@ def listing(task_id: str, size: int = 0, token: str = "") -> pb.ListTaskPushNoti
 
 
 async def test_a_config_is_what_the_client_set(a2a: A2AClient, hook: Webhook) -> None:
-    """Created, read and listed; deleted, which may be repeated. The task may be over: then it is told so."""
+    """Created, read, listed and deleted, which may be repeated.
+
+    For an ended task the webhook gets the end at once.
+    """
     task = await send(a2a, request(unique("prompt")))
     config = wanted(task.id, hook.url, "my config")
     created = await a2a.create_task_push_notification_config(config)
@@ -87,7 +90,7 @@ async def test_a_config_is_what_the_client_set(a2a: A2AClient, hook: Webhook) ->
 
 
 async def test_a_message_that_is_sent_again_makes_no_second_config(jsonrpc: A2AClient, hook: Webhook) -> None:
-    """Nor a second notification."""
+    """No second notification is sent either."""
     message = request(unique("prompt"))
     message.configuration.task_push_notification_config.CopyFrom(wanted("", hook.url))
     task, *_ = [await send(jsonrpc, message) for _ in range(3)]
@@ -98,7 +101,7 @@ async def test_a_message_that_is_sent_again_makes_no_second_config(jsonrpc: A2AC
 
 
 async def test_configs_are_listed_page_by_page(jsonrpc: A2AClient, hook: Webhook) -> None:
-    """Each once, by id; what is deleted meanwhile does no harm."""
+    """Each once, by id; deletions meanwhile do no harm."""
     task = await send(jsonrpc, request(unique("prompt")))
     for id_ in ("b", "c", "a", "d"):
         await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, id_))
@@ -145,7 +148,7 @@ async def test_configs_are_listed_page_by_page(jsonrpc: A2AClient, hook: Webhook
 async def test_what_cannot_be_sent_is_refused(
     harness: PushHarness, jsonrpc: A2AClient, change: dict[str, object], problem: str
 ) -> None:
-    """Alone and with a message, which then starts no task; the answer repeats nothing that may be secret."""
+    """Alone and with a message, which then starts no task; the error repeats no possible secret."""
     task = await send(jsonrpc, request(unique("prompt")))
     fields = {"url": "https://example.com/secret", **change}
     message = {"messageId": unique("m"), "role": "ROLE_USER", "parts": [{"text": unique("prompt")}]}
@@ -200,7 +203,7 @@ async def test_a_client_of_the_old_version_gets_tasks(harness: PushHarness, hook
 
 
 async def _nobody(_task_id: str, _config_ids: object) -> None:
-    """Tell nobody."""
+    """Send no notification."""
 
 
 def test_an_operator_may_switch_notifications_off(monkeypatch: pytest.MonkeyPatch, redis: Redis) -> None:
@@ -210,7 +213,7 @@ def test_an_operator_may_switch_notifications_off(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_server_without_notifications_says_so(gateway: RunningGateway, blocking: A2AClient) -> None:
-    """Each operation on configs is refused, and a message that brings one starts no task (§3.3.4)."""
+    """Each operation on configs is refused, and a message with a config starts no task (§3.3.4)."""
     context, config = unique("context"), {"url": "https://hooks.example/"}
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}], "contextId": context}
     sent = {"message": message, "configuration": {"taskPushNotificationConfig": config}}
@@ -235,7 +238,7 @@ def a_message(text: str, url: str, config_id: str, task_id: str = "") -> dict[st
 
 
 async def test_a_message_with_an_eleventh_config_is_not_taken_in(harness: PushHarness) -> None:
-    """Whoever sends it again without the config has its effect once; one of the ten may come with it."""
+    """The message sent again without the config has its effect once; it may come with one of the ten."""
     gateway, prompt, gate = harness.gateway.http, unique("held"), asyncio.Event()
     harness.model.scripts[prompt] = [gate]
     async with running_webhook() as hook:
@@ -259,7 +262,7 @@ async def test_a_message_with_an_eleventh_config_is_not_taken_in(harness: PushHa
 async def test_a_webhook_that_is_away_for_too_long_misses_what_was_sent_meanwhile(
     harness: PushHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Temporal tries each notification for its time; what comes when the webhook is back arrives."""
+    """Temporal retries each notification for its time; those after the webhook's return arrive."""
     monkeypatch.setattr(harness.port, "delivery_time", timedelta(milliseconds=1))
     prompt, gate = unique("held"), asyncio.Event()
     harness.model.scripts[prompt] = [gate]
@@ -273,9 +276,9 @@ async def test_a_webhook_that_is_away_for_too_long_misses_what_was_sent_meanwhil
 
 
 async def test_whoever_starts_a_task_hears_all_of_it(harness: PushHarness) -> None:
-    """Also what happened before its config was set: the first try of its request died before that.
+    """Also events before its config was set: the first attempt of its request died before that.
 
-    Who comes later hears what happens from then on.
+    Later configs get later events only.
     """
     gateway, prompt, gate, held = harness.gateway.http, unique("held"), asyncio.Event(), asyncio.Event()
     harness.model.scripts[prompt] = [held.set, gate]
@@ -297,7 +300,7 @@ async def test_whoever_starts_a_task_hears_all_of_it(harness: PushHarness) -> No
 
 
 async def test_a_host_that_is_not_looked_up_in_time_may_be_sent_again(redis: Redis) -> None:
-    """It is no fault of the URL: nothing was found out about it."""
+    """The failed lookup is not the URL's fault."""
 
     async def look_up(host: str, port: int) -> list[str]:
         raise TimeoutError(f"{host}:{port}")

@@ -1,4 +1,4 @@
-"""Tasks that a test plays by itself, straight into the store, for many who follow them."""
+"""Tasks that a test writes directly into the store, for many subscribers."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from tests.gateway.harness import a_view
 
 @dataclass
 class FollowedTask:
-    """A task without a workflow: nobody but the test says anything of it."""
+    """A task without a workflow: only the test publishes its events."""
 
     id: str
     views: TaskViews
@@ -32,14 +32,14 @@ class FollowedTask:
         await self.views.publish(self.id, "run", [chunk])
 
     async def complete(self) -> None:
-        """Let it end."""
+        """Publish its end."""
         status = StatusChanged(version=2, state=TaskState.COMPLETED, at=datetime.now(UTC))
         await self.views.publish(self.id, "run", [status])
 
 
 async def working_task(views: TaskViews) -> FollowedTask:
     """Create a task that works."""
-    later = datetime.now(UTC) + timedelta(hours=1)  # until then no sweep misses its workflow
+    later = datetime.now(UTC) + timedelta(hours=1)  # no sweep misses its workflow before that
     view = a_view(status=TaskStatus(state=TaskState.WORKING, at=later))
     await views.restore(view)
     return FollowedTask(view.task_id, views)

@@ -13,10 +13,9 @@ from tests.support.wires.wires import HttpWire, http_wires, reply_of
 async def stream(
     at: RunningGateway | HttpWire, operation: str, params: Json, last_id: str = "", **headers: str
 ) -> AsyncGenerator[AsyncGenerator[Event]]:
-    """Yield the events of a stream, behind `last_id` if there is one; a gateway is called on JSON-RPC 1.0.
+    """Yield the events of a stream, after `last_id` if given; a gateway is called on JSON-RPC 1.0.
 
-    Raises:
-        Refusal: there is no stream.
+    Raises: Refusal: there is no stream.
     """
     wire = at if isinstance(at, HttpWire) else http_wires(at.http)["JSON-RPC 1.0"]
     named = {**headers, "Last-Event-ID": last_id} if last_id else headers

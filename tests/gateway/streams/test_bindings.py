@@ -1,4 +1,4 @@
-"""Streams on every binding over HTTP: ids, going on behind one, errors, a server that stops, how many."""
+"""Streams on every binding over HTTP: ids, resuming, errors, shutdown, and limits."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -38,7 +38,7 @@ def task_of(event: Event) -> str:
 async def test_a_client_goes_on_behind_any_event(
     gateway: RunningGateway, model: PromptModel, binding: str
 ) -> None:
-    """Every event has an id, and behind each follows exactly the rest, however it is asked for.
+    """Every event has an id, and exactly the rest follows it, in each form of the request.
 
     On JSON-RPC each is an answer to the request, on REST the bare response.
     """
@@ -59,7 +59,7 @@ async def test_a_client_goes_on_behind_any_event(
 
 
 class BrokenFanout(EventFanout):
-    """Fails when somebody wants to hear what follows the snapshot."""
+    """Fails when a client subscribes to the events after the snapshot."""
 
     @asynccontextmanager
     async def subscribe(
@@ -72,7 +72,7 @@ class BrokenFanout(EventFanout):
 async def test_a_stream_that_fails_ends_with_an_error(
     client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> None:
-    """Its last event is the error, without an id, and shows nothing of our insides. On each binding."""
+    """Its last event is the error, without an id and without internals. On each binding."""
     prompt, gate = unique("fails"), asyncio.Event()
     model.scripts[prompt] = [gate]
     async with running_gateway(client, views, queue=queue, fanout=BrokenFanout(views)) as gateway:
@@ -94,7 +94,7 @@ async def test_a_stream_that_fails_ends_with_an_error(
 async def test_a_server_that_stops_asks_its_clients_to_come_back(
     client: Client, views: TaskViews, queue: str, model: PromptModel, binding: str
 ) -> None:
-    """Streams end with a comment and a time to wait; elsewhere the client misses nothing."""
+    """Streams end with a comment and a retry time; a client misses nothing elsewhere."""
     prompt, begun, gate = unique("stops"), asyncio.Event(), asyncio.Event()
     model.scripts[prompt] = [begun, "half ", gate, "whole"]  # "half " is an event, not in the first view
     heard: list[Event] = []
@@ -140,7 +140,7 @@ MOST = 2
 
 
 def test_streams_are_counted_as_long_as_they_last() -> None:
-    """Of each owner, and of all together; others have room until there is none."""
+    """Of each owner, and of all together; other owners have room up to the total."""
     streams = OpenStreams(most=3, most_of_owner=2)
     with streams.hold("ann"), streams.hold("ann"):
         with pytest.raises(TooManyRequestsError, match="2 streams"), streams.hold("ann"):
@@ -161,7 +161,7 @@ async def small(client: Client, views: TaskViews) -> AsyncGenerator[RunningGatew
 
 @every_binding
 async def test_a_stream_too_many_is_refused(small: RunningGateway, views: TaskViews, binding: str) -> None:
-    """By 429 and when to come again; those that were closed make room. A message of it has no effect."""
+    """By 429 and a retry time; closed streams make room. A refused message has no effect."""
     task, wire = await working_task(views), wire_of(small, binding)
     params = params_of(SEND)
     for _ in range(2):

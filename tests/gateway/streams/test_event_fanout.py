@@ -46,7 +46,7 @@ def number_of(streamed: StreamedEvent) -> int:
 
 
 async def test_a_slow_subscriber_holds_nobody_up_and_misses_nothing(views: TaskViews) -> None:
-    """One that reads nothing keeps no more than its queue; the other gets all; then the first catches up."""
+    """One that reads nothing fills its queue only; the other gets all; then the first catches up."""
     task_id = unique("slow")
     async with (
         running(EventFanout(views, queue_limit=10)) as fanout,
@@ -78,7 +78,7 @@ async def test_catching_up_while_events_go_on_misses_and_repeats_nothing(views: 
 
 
 async def test_a_subscriber_from_a_newer_position_gets_nothing_twice(views: TaskViews) -> None:
-    """What lies before a subscriber's own position is not for it, though the reader still has to read it."""
+    """Events before a subscriber's own position are skipped, though the reader still has to read them."""
     task_id = unique("newer")
     fanout = EventFanout(views)
     async with fanout.subscribe(task_id, START) as early:
@@ -90,7 +90,7 @@ async def test_a_subscriber_from_a_newer_position_gets_nothing_twice(views: Task
 
 
 async def test_a_subscriber_from_an_older_position_misses_nothing(redis: Redis) -> None:
-    """Neither what the reader has read before, nor what it reads while there seems to be nothing more."""
+    """Neither events read before, nor those read while the stream seemed to have no more."""
     views, task_id = _LateViews(redis), unique("older")
     async with running(EventFanout(views)) as fanout, fanout.subscribe(task_id, START) as early:
         await publish(views, task_id, 1)
@@ -107,7 +107,7 @@ async def test_a_subscriber_from_an_older_position_misses_nothing(redis: Redis) 
 
 
 async def test_events_that_were_lost_end_the_subscription(redis: Redis) -> None:
-    """Before what follows them: it would mislead without a new snapshot."""
+    """Before the events that follow: they would mislead without a new snapshot."""
     views, task_id = TaskViews(redis), unique("gap")
     first, third = (
         StatusChanged(version=version, state=TaskState.WORKING, at=datetime.now(UTC)) for version in (1, 3)
@@ -121,7 +121,7 @@ async def test_events_that_were_lost_end_the_subscription(redis: Redis) -> None:
 
 
 class _LateViews(TaskViews):
-    """Lets something happen after the next look that finds nothing."""
+    """Runs a function after the next read that finds nothing."""
 
     meanwhile: Callable[[], Awaitable[None]] | None = None
 
@@ -136,7 +136,7 @@ class _LateViews(TaskViews):
 
 
 async def test_subscribing_again_while_the_reader_reads_leaves_no_gap(redis: Redis) -> None:
-    """A task that loses its last subscriber and gets one from further back starts over from there."""
+    """A task that loses its last subscriber and gets one from an older position starts over from there."""
     task_id = unique("again")
     held = _HeldViews(redis)
     await publish(held, task_id, 1, 2, 3, 4)
@@ -151,7 +151,7 @@ async def test_subscribing_again_while_the_reader_reads_leaves_no_gap(redis: Red
 
 
 async def test_who_leaves_with_an_event_is_read_for_no_more(redis: Redis) -> None:
-    """The reader lets it go first: else its read has to be ended for the next subscriber."""
+    """The reader drops the subscriber first; otherwise its read has to be ended for the next one."""
     views, task_id = _AskedViews(redis), unique("leaves")
     async with running(EventFanout(views)) as fanout:
         async with fanout.subscribe(task_id, START) as subscription:
@@ -165,7 +165,7 @@ async def test_who_leaves_with_an_event_is_read_for_no_more(redis: Redis) -> Non
 
 
 class _AskedViews(TaskViews):
-    """Notes which streams were read."""
+    """Records the streams that were read."""
 
     def __init__(self, redis: Redis) -> None:
         super().__init__(redis)
@@ -184,7 +184,7 @@ class _AskedViews(TaskViews):
 
 
 class _HeldViews(TaskViews):
-    """Holds up the first blocking read after it has read."""
+    """Blocks the first blocking read after it has read."""
 
     def __init__(self, redis: Redis) -> None:
         super().__init__(redis)
@@ -202,7 +202,7 @@ class _HeldViews(TaskViews):
 
 
 async def test_closing_ends_all_subscriptions(views: TaskViews) -> None:
-    """Those that wait, and those that come later."""
+    """Waiting ones, and later ones."""
     fanout = EventFanout(views)
     task_id = unique("closing")
     async with running(fanout), fanout.subscribe(task_id, START) as subscription:
@@ -218,7 +218,7 @@ async def _drained(subscription: Subscription) -> list[int]:
 
 
 async def test_a_defect_of_the_store_does_not_end_the_reader(redis: Redis) -> None:
-    """After an error that nobody foresaw the reader goes on, and its subscribers with it."""
+    """After an unexpected error the reader goes on, and its subscribers with it."""
     broken = _BrokenViews(redis)
     task_id = unique("broken")
     async with running(EventFanout(broken)) as fanout, fanout.subscribe(task_id, START) as subscription:
@@ -243,7 +243,7 @@ class _BrokenViews(TaskViews):
 
 
 async def test_a_lost_stream_ends_the_subscription(tmp_path: Path) -> None:
-    """Redis emptied: whoever waits learns that it needs a new snapshot instead of waiting for ever."""
+    """After the loss of Redis each subscriber gets an error at once, and takes a new snapshot."""
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
         views, task_id = TaskViews(redis), unique("lost")
         await views.restore(a_view(task_id=task_id, state=TaskState.WORKING))

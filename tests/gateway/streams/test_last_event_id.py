@@ -1,4 +1,4 @@
-"""A client that lost its connection goes on where it was: no event is lost, and none comes twice."""
+"""A client that lost its connection resumes: no event is lost, and none comes twice."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -45,7 +45,7 @@ def ids_of(events: Sequence[Event]) -> list[str]:
 async def test_whoever_goes_on_gets_exactly_the_rest(
     gateway: RunningGateway, model: PromptModel, method: str, *, extended: bool
 ) -> None:
-    """Behind each id of a finished task: the same events with the same ids, and no task before them."""
+    """After each id of a finished task: the same events with the same ids, and no task before them."""
     prompt, headers = unique("rest"), EXTENDED if extended else {}
     call = ToolCalled(iteration=1, call_id="c1", name="search", arguments="{}")
     model.scripts[prompt] = [*WORDS[:3], call, *WORDS[3:]]
@@ -62,7 +62,7 @@ async def test_whoever_goes_on_gets_exactly_the_rest(
 
 
 def _comparable(events: Sequence[Event]) -> list[tuple[str, pb.StreamResponse]]:
-    """Leave out when the status began that the events of the extension repeat: nobody knows it afterwards."""
+    """Leave out the time of a status in repeated events of the extension: it is not stored."""
     compared = [(event.id, event.response) for event in events]
     for _, response in compared:
         update = response.status_update
@@ -72,7 +72,7 @@ def _comparable(events: Sequence[Event]) -> list[tuple[str, pb.StreamResponse]]:
 
 
 async def test_behind_the_end_there_is_nothing(gateway: RunningGateway) -> None:
-    """Who heard the end of a task and subscribes again is told so; who sends again gets an empty stream."""
+    """A subscriber after the end gets the error for it; a repeated send gets an empty stream."""
     params = message(unique("end"))
     events = await all_of(gateway, "SendStreamingMessage", params)
     task_id, last_id = events[0].response.task.id, events[-1].id
@@ -82,7 +82,7 @@ async def test_behind_the_end_there_is_nothing(gateway: RunningGateway) -> None:
 
 
 async def test_who_resumes_behind_an_event_that_is_lost_gets_the_ended_task(gateway: RunningGateway) -> None:
-    """Redis has lost the event of the client, and the task has ended since: its end is news to the client."""
+    """Redis has lost the event of the client, and the task has ended since: the client gets its end."""
     events = await all_of(gateway, "SendStreamingMessage", message(unique("lost")))
     task_id, last_id = events[0].response.task.id, events[-1].id
     milliseconds = int(last_id.partition("-")[0])
@@ -94,7 +94,7 @@ async def test_who_resumes_behind_an_event_that_is_lost_gets_the_ended_task(gate
 async def test_a_client_that_is_cut_off_in_the_middle_misses_nothing(
     gateway: RunningGateway, another: RunningGateway, model: PromptModel, joined: str
 ) -> None:
-    """It comes back while the answer goes on, at any gateway, as often as it likes."""
+    """It comes back while the answer goes on, at any gateway, any number of times."""
     prompt = unique("cut")
     gates = [asyncio.Event() for _ in WORDS]
     model.scripts[prompt] = [step for pair in zip(gates, WORDS, strict=True) for step in pair]
@@ -179,7 +179,7 @@ async def test_of_updates_that_belong_together_the_last_has_the_id(
 async def test_who_goes_on_from_behind_the_end_is_not_kept_waiting(
     stand_in: RunningGateway, client: Client, views: TaskViews
 ) -> None:
-    """A last word of an activity may come behind it; the stream ends with that, and not with another end."""
+    """An activity may still publish after it; the stream ends with that event, without a second end."""
     async with stream(stand_in, "SendStreamingMessage", message(unique("behind"))) as events:
         first = await anext(events)
     task = StoodIn(client, views, first.response.task)
@@ -195,7 +195,7 @@ async def test_who_goes_on_from_behind_the_end_is_not_kept_waiting(
 async def test_an_end_that_a_reset_has_taken_back_ends_no_stream(
     stand_in: RunningGateway, client: Client, views: TaskViews, *, is_over: bool
 ) -> None:
-    """Who goes on from before it gets the whole task as it stands now, and what follows; not that end."""
+    """A client that resumes before it gets the whole task as it is now, and later events; not that end."""
     params = message(unique("reset"))
     async with stream(stand_in, "SendStreamingMessage", params) as events:
         first = await anext(events)
@@ -229,7 +229,7 @@ async def test_an_end_that_a_reset_has_taken_back_ends_no_stream(
 async def test_a_new_message_is_not_mistaken_for_one_that_goes_on(
     gateway: RunningGateway, model: PromptModel
 ) -> None:
-    """The id of another task's event is none of this task."""
+    """An id of another task's event is ignored."""
     prompt = unique("new")
     events = await all_of(gateway, "SendStreamingMessage", message(unique("other")))
     fresh = await all_of(gateway, "SendStreamingMessage", message(prompt), events[2].id)

@@ -32,16 +32,16 @@ OURS = {
     "EventSourceResponse",
     "ServerCallContext",
 }
-"""Classes of which there are objects for as long as somebody is there."""
+"""Classes whose objects live no longer than a subscriber."""
 
 
 ALLOWED = {"objects": 5, "redis_clients": 5}
-"""What may differ by chance: a request that its last traceback holds, a connection that a client cut off."""
+"""Differences by chance: a request held by its last traceback, a connection that a client cut off."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a gateway holds while nobody is there."""
+    """Objects and connections of a gateway without subscribers."""
 
     asyncio_tasks: int
     subscribed_tasks: int
@@ -86,7 +86,7 @@ async def site(client: Client, tmp_path: Path) -> AsyncGenerator[Site]:
 
 
 async def repeat(times: int, cycle: Callable[[int], Awaitable[None]]) -> None:
-    """Run so many cycles, some of them at once; collect now and then, as is done outside of tests."""
+    """Run so many cycles, some of them at once; collect garbage now and then, as in production."""
     numbers = iter(range(times))
 
     async def work() -> None:
@@ -101,7 +101,7 @@ async def repeat(times: int, cycle: Callable[[int], Awaitable[None]]) -> None:
 
 
 async def grown(site: Site, before: Held) -> dict[str, int]:
-    """Return what there is more of than before, and how much, as soon as it is nothing or after a while."""
+    """Return the growth since the first count, as soon as it is zero or after a while."""
     grown: dict[str, int] = {}
     for _ in range(100):
         held, then = asdict(await site.held()), asdict(before)
@@ -113,7 +113,7 @@ async def grown(site: Site, before: Held) -> dict[str, int]:
 
 
 async def at_rest(site: Site) -> Held:
-    """Return what is held as soon as nobody follows a task any more."""
+    """Return the counts as soon as no task has a subscriber any more."""
     while True:
         held = await site.held()
         if not (held.subscribed_tasks or held.connections):

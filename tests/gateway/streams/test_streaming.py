@@ -49,7 +49,7 @@ TEXT = "".join(WORDS)
 
 
 async def test_a_stream_does_not_hold_the_message_that_began_it(a2a: A2AClient, model: PromptModel) -> None:
-    """Bodies are counted until they are read: what streams kept of them, nobody would count."""
+    """Bodies are counted until they are read: bytes that streams kept would not be counted."""
     prompt, gate = unique("held"), asyncio.Event()
     model.scripts[prompt] = [WORDS[0], gate, WORDS[1]]
     answer, stream = Answer(), a2a.send_message(request(prompt))
@@ -153,7 +153,7 @@ async def say(task: FollowedTask, *events: TaskEvent) -> None:
 
 
 async def test_a_narration_is_a_status_with_a_message(gateway: RunningGateway, views: TaskViews) -> None:
-    """Each client gets it, at once, and marked; with the extension also as what it is."""
+    """Each client gets it at once, and marked; with the extension also as an event of its own."""
     task = await working_task(views)
     for headers in ({}, EXTENDED):
         async with stream(gateway, SUBSCRIBE, {"id": task.id}, **headers) as events:
@@ -171,7 +171,7 @@ async def test_a_narration_is_a_status_with_a_message(gateway: RunningGateway, v
 async def test_a_tool_of_the_provider_is_an_event_of_the_extension(
     gateway: RunningGateway, views: TaskViews
 ) -> None:
-    """Who activates it gets all of it; others hear nothing of it."""
+    """Clients that activate it get all of it; others get nothing of it."""
     task = await working_task(views)
     detail: JsonValue = {"action": {"type": "search", "query": "Köln 🜁"}}
     ran = ProviderToolRan(iteration=1, id="ws_1", name="web_search", status="completed", detail=detail)
@@ -193,7 +193,7 @@ async def test_a_tool_of_the_provider_is_an_event_of_the_extension(
 async def test_nothing_is_narrated_after_a_question_or_the_end(
     gateway: RunningGateway, views: TaskViews
 ) -> None:
-    """A client that waits for its turn, or has heard the end, is not told that the task works."""
+    """A client that waits for its turn, or has got the end, gets no working status."""
     task = await working_task(views)
     async with stream(gateway, SUBSCRIBE, {"id": task.id}) as events:
         await anext(events)
@@ -209,7 +209,7 @@ async def test_nothing_is_narrated_after_a_question_or_the_end(
 
 
 class CountingViews(TaskViews):
-    """Tells when somebody who hears nothing has looked at his stream a few times."""
+    """Signals when a subscriber without events has read its stream a few times."""
 
     looks = 0
 
@@ -227,7 +227,7 @@ class CountingViews(TaskViews):
 async def test_a_stream_that_has_expired_tells_nothing_again(
     client: Client, views: TaskViews, redis_url: str
 ) -> None:
-    """Nothing was missed while nothing came; the client hears the end, as an event or a snapshot."""
+    """No event was missed; the client gets the end, as an event or a snapshot."""
     queue = unique("lost")
     async with connect_redis(redis_url) as redis:
         looking = CountingViews(redis)

@@ -1,4 +1,4 @@
-"""When a client has heard enough."""
+"""The end of a client's stream."""
 
 from datetime import UTC, datetime
 
@@ -25,7 +25,7 @@ def shown(state: str, message_id: str = "") -> Snapshot:
 
 
 def event(state: str, message_id: str = "") -> StreamedEvent:
-    """A status that says which message was taken in."""
+    """A status with the id of the message that was taken in."""
     status = StatusChanged(version=1, state=TaskState(state), at=NOW, received=heard(message_id))
     return StreamedEvent("task", START, status)
 
@@ -57,7 +57,7 @@ def test_following_ends_where_it_should(steps: list[StreamItem], *, end: bool, r
 
 
 def test_a_question_that_came_up_meanwhile_is_a_reply() -> None:
-    """The message answered nothing, so that what is asked is not what the client has answered."""
+    """The message answered no question, so the open question is not one that the client has answered."""
     until_reply = UntilReply("m", is_answer=False)
     assert not until_reply.is_over(shown("working"))
     assert until_reply.is_over(event("input-required"))

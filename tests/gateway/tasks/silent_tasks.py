@@ -1,4 +1,4 @@
-"""Tasks that say nothing, and a gateway without a web server that has to notice."""
+"""Tasks that publish nothing, and a gateway without a web server that has to notice."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -40,7 +40,7 @@ BUG, NAMED, UNNAMED, TIMEOUT = "bug", "named", "unnamed", "time out"
 
 @workflow.defn(name=names.WORKFLOW_TYPE, sandboxed=False)
 class DefectiveTask:
-    """Fails as its prompt says, without publishing anything; `view` tells how it began."""
+    """Fails as its prompt says, without publishing anything; `view` returns its beginning."""
 
     @workflow.init
     def __init__(self, task: TaskInput) -> None:
@@ -74,7 +74,7 @@ async def defective_worker(client: Client, queue: str) -> AsyncGenerator[None]:
 
 @dataclass(frozen=True)
 class Services:
-    """What a gateway is made of, wired as in `everloop.gateway.app`."""
+    """The services of a gateway, wired as in `everloop.gateway.app`."""
 
     stores: Stores
     runs: Runs
@@ -92,7 +92,7 @@ def services(  # noqa: PLR0913 -- what a test may set, each by its name
     runs: Runs | None = None,
     artifacts: Artifacts | None = None,
 ) -> Services:
-    """Wire a gateway that asks about a task as often as it is told to, unless there is a pause."""
+    """Wire a gateway that queries a task at every call, unless there is a pause."""
     runs, stores = runs or Runs(client), stores_of(views, artifacts)
     tasks = Tasks(client, queue)
     reconciler = Reconciler(stores, tasks, runs, pause=pause)
@@ -127,7 +127,7 @@ async def view_of(views: TaskViews, task_id: str) -> TaskView:
 
 
 async def events_of(views: TaskViews, task_id: str) -> list[TaskEvent]:
-    """Return all that subscribers of a task were told."""
+    """Return all events that subscribers of a task got."""
     return [streamed.event for streamed in await views.read({task_id: START}, wait=0)]
 
 
@@ -139,9 +139,9 @@ async def until_closed(client: Client, task_id: str) -> None:
 
 
 async def reset(client: Client, task_id: str, *, to_before: "EventType.ValueType | None" = None) -> None:
-    """Go back to the last step that was done, as an operator does, also with a run that has ended.
+    """Reset a task to its last completed step, as an operator does, also after its end.
 
-    With `to_before`: the last step before the step in which such an event came, which does not come again.
+    With `to_before`: to the last step before the one in which such an event came, which does not come again.
     """
     events = (await client.get_workflow_handle(task_id).fetch_history()).events
     done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED

@@ -1,4 +1,4 @@
-"""CancelTask, and tasks that end without a word."""
+"""CancelTask, and tasks that end without a status."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -24,7 +24,7 @@ CANCELED = TaskState.TASK_STATE_CANCELED
 
 @asynccontextmanager
 async def unattended(client: Client, views: TaskViews, queue: str) -> AsyncGenerator[A2AClient]:
-    """Yield a client of a gateway whose tasks nobody works on."""
+    """Yield a client of a gateway without a worker."""
     async with (
         running_gateway(client, views, queue=queue) as gateway,
         connected(gateway.url, streaming=False) as a2a,
@@ -40,7 +40,7 @@ async def submit(a2a: A2AClient) -> Task:
 async def test_an_untaken_task_is_canceled_although_its_view_was_lost(
     tmp_path: Path, client: Client, *, is_lost: bool
 ) -> None:
-    """Before the cancellation or after it: its history alone tells what became of it."""
+    """Lost before the cancellation or after it: only its history has the result."""
     async with (
         running_valkey(tmp_path) as (_, url),
         connect_redis(url) as redis,
@@ -61,7 +61,7 @@ async def test_an_untaken_task_is_canceled_although_its_view_was_lost(
 async def test_a_task_that_a_worker_has_taken_is_not_called_canceled_before_it_is(
     client: Client, views: TaskViews
 ) -> None:
-    """A worker began it and said nothing yet: the gateway cannot know how it ends, and does not guess."""
+    """A worker began it without a status: the gateway cannot predict its end, and does not guess."""
     queue = unique("silent")
     async with unattended(client, views, queue) as a2a:
         task = await submit(a2a)
@@ -74,7 +74,7 @@ async def test_a_task_that_a_worker_has_taken_is_not_called_canceled_before_it_i
 async def test_a_task_whose_workflow_has_ended_cannot_be_canceled(
     stand_in: RunningGateway, client: Client
 ) -> None:
-    """The workflow has the last word, also where the view never heard of the end."""
+    """The workflow decides, also if the view has not got the end."""
     async with connected(stand_in.url, streaming=False) as a2a:
         task = await send(a2a, request(unique("ended"), return_immediately=True))
         await client.get_workflow_handle(task.id).terminate()
@@ -83,7 +83,7 @@ async def test_a_task_whose_workflow_has_ended_cannot_be_canceled(
 
 
 async def test_a_task_that_ends_otherwise_was_not_canceled(client: Client, views: TaskViews) -> None:
-    """Where the answer was quicker than the cancellation, CancelTask says so."""
+    """If the answer was quicker than the cancellation, CancelTask says so."""
     queue = unique("quick")
     async with (
         stand_in_worker(client, queue),
@@ -109,7 +109,7 @@ async def test_a_task_that_ends_otherwise_was_not_canceled(client: Client, views
 async def test_a_task_that_ends_without_a_word_keeps_nobody_waiting(
     client: Client, views: TaskViews, end: str, state: int, reason: str
 ) -> None:
-    """A workflow that an operator ended in the Temporal UI ends its followers' streams, with a reason."""
+    """An operator terminated the workflow in the Temporal UI: streams end with the reason."""
     queue = unique("silent")
     async with (
         stand_in_worker(client, queue),

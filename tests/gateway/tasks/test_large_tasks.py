@@ -1,4 +1,4 @@
-"""Tasks of many megabytes: what is shown of them, what is refused, and how many are shown at a time."""
+"""Tasks of many megabytes: answers, refusals, and the bytes that are shown at a time."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -41,7 +41,7 @@ SMALL = "x" * 10_000
 
 
 class LargeViews(TaskViews):
-    """Knows which tasks were loaded whole because somebody needed it; each such load waits for its `pace`."""
+    """Records the tasks that were loaded whole; each such load waits for its `pace`."""
 
     loaded: list[str]
     sized: list[str]
@@ -119,7 +119,7 @@ async def test_a_task_over_the_limit_is_refused_with_where_to_read_it(
 
 
 async def test_a_task_up_to_the_limit_is_shown_whole(served: RunningGateway, large: LargeViews) -> None:
-    """Again and again: each answer gives back the room that it took, on every binding."""
+    """Repeatedly: each answer gives back its room, on every binding."""
     task = await stored_task(large, LARGE, LARGE)
     for _ in range(2 * large_tasks.AT_ONCE + 1):
         got = await get(served, task.task_id)
@@ -132,7 +132,7 @@ async def test_a_task_up_to_the_limit_is_shown_whole(served: RunningGateway, lar
 
 
 async def test_so_many_bytes_are_shown_at_a_time_in_order(served: RunningGateway, large: LargeViews) -> None:
-    """Who comes while there is no room waits, in the order of arrival, and holds up nothing small."""
+    """Requests without room wait in the order of arrival, and do not block small ones."""
     tasks = [(await stored_task(large, LARGE, LARGE)).task_id for _ in range(6)]
     small = await stored_task(large, SMALL)
     large.pace = asyncio.Semaphore(0)
@@ -154,7 +154,7 @@ async def test_so_many_bytes_are_shown_at_a_time_in_order(served: RunningGateway
 async def test_who_waits_too_long_is_told_to_come_again(
     served: RunningGateway, large: LargeViews, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a status that says when; and whoever left meanwhile has taken no room along."""
+    """With a status and a retry time; clients that left meanwhile have freed their room."""
     task = await stored_task(large, LARGE, LARGE)
     large.pace = asyncio.Semaphore(0)
     first = [asyncio.create_task(get(served, task.task_id)) for _ in range(large_tasks.AT_ONCE)]
@@ -243,7 +243,7 @@ async def test_a_task_takes_no_more_than_its_limit(client: Client, large: LargeV
 
 
 def release_all(views: LargeViews) -> None:
-    """Let all that waits for its pace, and all that comes, go on."""
+    """Release all waiting and future loads."""
     pace, views.pace = views.pace, None
     assert pace
     for _ in range(20):

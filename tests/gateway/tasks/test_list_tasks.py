@@ -70,7 +70,7 @@ async def test_the_time_of_a_task_as_it_is_shown_finds_it_again(harness: Harness
 
 
 async def test_a_listed_task_is_written_as_it_is_read(harness: Harness) -> None:
-    """Fields without a value are left out of both, on both bindings; what a page has to have is there."""
+    """Fields without a value are left out of both, on both bindings; required fields of a page are there."""
     view = await harness.create()
     headers = {"owner": harness.owner}
     over_jsonrpc = (await harness.ask(includeArtifacts=True))["result"]

@@ -1,4 +1,4 @@
-"""Ends whose last status was lost: what only the workflow can tell is waited for; the rest is told."""
+"""Ends whose last status was lost: read from the workflow if only it has them."""
 
 import asyncio
 from contextlib import nullcontext, suppress
@@ -33,7 +33,7 @@ from tests.support.stores import database, redis_of
 
 
 async def said_nothing(views: TaskViews, task: Task) -> TaskViews:
-    """Return a store that has heard of a task's beginning, and of nothing since."""
+    """Return a store with a task's beginning, and nothing since."""
     others, view = TaskViews(database()), await view_of(views, task.id)
     begun = TaskStatus(state=State.WORKING, at=view.created_at)
     await others.restore(view.model_copy(update={"version": 1, "status": begun, "artifacts": ()}))
@@ -41,7 +41,7 @@ async def said_nothing(views: TaskViews, task: Task) -> TaskViews:
 
 
 async def reconciled(reconciler: Reconciler, task_id: str) -> bool:
-    """Reconcile, again where nobody answers, as gateways do: a worker that has just started may be late."""
+    """Reconcile, and retry without an answer, as gateways do: a worker that has just started may be late."""
     while True:
         with suppress(NoWorkerError):
             return await reconciler.reconcile(task_id)
@@ -50,7 +50,7 @@ async def reconciled(reconciler: Reconciler, task_id: str) -> bool:
 
 @pytest.mark.usefixtures("redis")
 async def test_an_answer_is_waited_for(client: Client, views: TaskViews) -> None:
-    """The last status of a completed task was lost: without a worker only its workflow knows the answer."""
+    """The last status of a completed task was lost: without a worker only its workflow has the answer."""
     queue, prompt = unique("answered"), unique("answer")
     async with (
         scripted_worker(client, views, queue),
@@ -73,7 +73,7 @@ async def test_an_answer_is_waited_for(client: Client, views: TaskViews) -> None
 
 @pytest.mark.parametrize("prompt", [NAMED, UNNAMED])
 async def test_a_named_failure_is_left_to_the_workflow(client: Client, views: TaskViews, prompt: str) -> None:
-    """Without a worker we tell of a failure only what the workflow could not say better."""
+    """Without a worker the gateway reports a failure only if the workflow could not say more."""
     queue = unique("failed")
     task_id = await start(client, views, queue, prompt)
     async with defective_worker(client, queue):
@@ -89,7 +89,7 @@ async def test_a_named_failure_is_left_to_the_workflow(client: Client, views: Ta
 
 
 class UnreadableBlobs(RedisBlobs):
-    """A store of which a gateway gets nothing."""
+    """A store that a gateway cannot read."""
 
     def __init__(self, redis: Redis, failure: type[BlobError]) -> None:
         super().__init__(redis)
@@ -108,7 +108,7 @@ class UnreadableBlobs(RedisBlobs):
 async def test_a_task_whose_payloads_cannot_be_read_is_settled(
     temporal_address: str, views: TaskViews, failure: type[BlobError], told: type[GatewayError]
 ) -> None:
-    """Its view is a blob that is lost or cannot be had: what Temporal knows is told."""
+    """Its view is a lost or unavailable blob: the state in Temporal is reported."""
     queue, redis = unique("large"), redis_of(views)
     client, blind = [
         await Client.connect(temporal_address, data_converter=data_converter(each))

@@ -1,4 +1,4 @@
-"""Tasks whose view was lost: what the workflow, or its history, still tells."""
+"""Tasks whose view was lost: recovery from the workflow, or its history."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -41,7 +41,7 @@ from tests.support.stores import redis_of
 async def test_a_lost_view_comes_back_from_the_workflow(
     tmp_path: Path, client: Client, restored_by: str
 ) -> None:
-    """Redis emptied in the middle of an answer: who follows it goes on, and ends with the whole text."""
+    """Redis emptied in the middle of an answer: subscribers go on, and end with the whole text."""
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
         views, queue = TaskViews(redis), unique("lost")
         async with (
@@ -73,7 +73,7 @@ async def test_a_lost_view_comes_back_from_the_workflow(
 
 
 async def test_a_lost_view_without_a_worker_shows_the_beginning(tmp_path: Path, client: Client) -> None:
-    """Nobody can answer for the task: its history still tells that it was submitted, and with what."""
+    """Without a worker no query is answered: the history still has the submitted message."""
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
         views, queue = TaskViews(redis), unique("nobody")
         async with (
@@ -96,9 +96,9 @@ async def test_a_lost_view_without_a_worker_shows_the_beginning(tmp_path: Path, 
 
 
 async def test_the_beginning_is_not_shown_where_clients_know_more(tmp_path: Path, client: Client) -> None:
-    """The stream tells that the task has gone on, its view is lost, no worker answers: 503, not "submitted".
+    """The task has gone on by its stream, its view is lost, no worker answers: 503, not "submitted".
 
-    So it is where the gateway that began the task died before it stored the view.
+    The same holds if the gateway that began the task died before it stored the view.
     """
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
         views, queue = TaskViews(redis), unique("gone-on")
@@ -119,9 +119,9 @@ async def test_the_beginning_is_not_shown_where_clients_know_more(tmp_path: Path
 async def test_what_a_lost_status_said_comes_back_from_the_workflow(
     client: Client, views: TaskViews, has_lost: str
 ) -> None:
-    """A failover of Redis lost the status that took a message in: who follows gets the whole task.
+    """A failover of Redis lost the status that took a message in: subscribers get the whole task.
 
-    So does who comes back to the stream from before it, and who asks for the task.
+    So do clients that resume from before it, and readers of the task.
     """
     queue, first, second = unique("torn"), unique("first"), unique("second")
     async with (
@@ -156,7 +156,7 @@ async def test_what_a_lost_status_said_comes_back_from_the_workflow(
 
 @workflow.defn(name="SomethingElse", sandboxed=False)
 class SomethingElse:
-    """A workflow of the namespace that is no task."""
+    """A workflow of the namespace that is not a task."""
 
     @workflow.run
     async def run(self) -> None:
@@ -180,7 +180,7 @@ async def test_a_workflow_that_is_no_task_is_not_found(client: Client, views: Ta
 
 
 async def test_reindex_finds_a_task_that_an_operator_has_paused(client: Client) -> None:
-    """It is open, though Temporal does not count it among those that run."""
+    """It is open, though Temporal does not list it as running."""
     queue, task_id = unique("nobody"), unique("paused")
     await Tasks(client, queue).start(task_id, task_input(), summary="paused")
     paused = PauseWorkflowExecutionRequest(namespace=client.namespace, workflow_id=task_id, request_id="r")
@@ -195,7 +195,7 @@ async def test_reindex_finds_a_task_that_an_operator_has_paused(client: Client) 
 
 @pytest.mark.parametrize("owner", ["it's", 'O="Acme, Inc"', "a\\b", '"'])
 async def test_tasks_are_found_whatever_signs_their_owner_has(client: Client, owner: str) -> None:
-    """By reindex and by deletion; and none of an owner whose name begins in the same way."""
+    """By reindex and by deletion; tasks of an owner with the same prefix are not."""
     queue, task_id = unique("nobody"), unique("signs")
     owners = {task_id: f"{owner}{queue}", unique("other"): f"{owner}{queue}x"}
     for each, whose in owners.items():

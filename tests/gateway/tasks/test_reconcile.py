@@ -1,4 +1,4 @@
-"""Tasks whose run an operator, or a defect, ended behind the workflow's back: what clients are told."""
+"""Tasks whose run an operator or a defect ended: reports to clients."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -56,7 +56,7 @@ async def terminate_wordlessly(client: Client, task_id: str) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """How a task ends, and what is said of it."""
+    """The end of a task, and the text about it."""
 
     prompt: str
     end: End
@@ -102,7 +102,7 @@ async def test_clients_are_told_why_the_task_ended(
 async def test_who_looks_at_a_silent_task_hears_that_it_has_ended(
     client: Client, views: TaskViews, method: str
 ) -> None:
-    """Nobody follows the task; who reads or lists it again after the next sweep finds the end."""
+    """Without subscribers, a client that reads or lists it again after the next sweep finds the end."""
     queue = unique("looked-at")
     async with (
         stand_in_worker(client, queue),
@@ -120,7 +120,10 @@ async def test_who_looks_at_a_silent_task_hears_that_it_has_ended(
 
 
 async def test_who_reads_a_silent_task_waits_for_nobody_but_redis(client: Client, views: TaskViews) -> None:
-    """Temporal is asked by the sweep, for all that were read; whoever acts on the task waits for its word."""
+    """The sweep queries Temporal for all tasks that were read.
+
+    Only a change of the task waits for Temporal.
+    """
     runs = CountingRuns(client)
     gateway = services(client, views, runs=runs)
     task_id = await start(client, views, unique("nobody"))
@@ -135,13 +138,13 @@ async def test_who_reads_a_silent_task_waits_for_nobody_but_redis(client: Client
 
 
 async def checked(gateway: Services, task_id: str) -> None:
-    """Wait until it is known what became of a task."""
+    """Wait until the gateway has the result of a task."""
     if check := gateway.reconciler.check_soon(task_id):
         await check
 
 
 class CountingRuns(Runs):
-    """Counts how often Temporal is asked; `gate` holds the answers up."""
+    """Counts the queries to Temporal; `gate` delays the answers."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -155,7 +158,7 @@ class CountingRuns(Runs):
 
 
 async def test_temporal_is_asked_once_for_all_who_want_to_know(client: Client, views: TaskViews) -> None:
-    """At the same time and for a while after it; not for another task."""
+    """Concurrent callers, and later ones for a while, share one query; another task has its own."""
     runs = CountingRuns(client)
     gateway = services(client, views, runs=runs, pause=60)
     one, other = [await start(client, views, unique("nobody")) for _ in range(2)]
@@ -173,7 +176,7 @@ async def test_temporal_is_asked_once_for_all_who_want_to_know(client: Client, v
 async def test_a_look_at_a_stuck_task_warns_its_subscribers_once(
     client: Client, views: TaskViews, defective: str
 ) -> None:
-    """Where the server reports no problems: the error's type is told, its text is not."""
+    """Without problem reports of the server: the warning has the error's type, not its text."""
     gateways = [services(client, views, queue=defective) for _ in range(2)]
     task_id = await start(client, views, defective, BUG)
     warnings: list[str] = []

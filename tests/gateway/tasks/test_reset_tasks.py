@@ -1,4 +1,4 @@
-"""Tasks that an operator resets after they ended: what clients see and what they may do, at once."""
+"""Tasks that an operator resets after they ended: their view and their actions, at once."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -29,12 +29,12 @@ from tests.support.fakes.ports import CountingTools, ScriptedModel, answer, asks
 WORKING, COMPLETED = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED
 INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_FAILED
 SELDOM = 3600.0
-"""Seconds between two looks at a silent task: nothing but the request itself makes the gateway look."""
+"""Seconds between two checks of a silent task: only the request itself makes the gateway check."""
 
 
 @pytest.fixture
 def redis_url(redis_url: str) -> str:
-    """A database of our own: a sweep fails where another test has left a task that no worker can tell of."""
+    """A database of its own: a sweep fails if another test has left a task without a worker."""
     return redis_url.replace("/0", "/2")
 
 
@@ -88,7 +88,7 @@ class Harness:
         return task
 
     async def parked(self, task_id: str) -> Task:
-        """Return the task when it asks and its workflow has heard that this was published."""
+        """Return the task when it asks and its workflow has recorded the published question."""
         task, handle = await self.until(task_id, INPUT_REQUIRED), self.client.get_workflow_handle(task_id)
         while True:
             run = (await handle.describe()).raw_description
@@ -96,13 +96,13 @@ class Harness:
                 return task
 
     async def see(self, method: str, task_id: str, state: State) -> None:
-        """Look at a task, or sweep as gateways do every few seconds, until its view says so."""
+        """Read a task, or sweep as gateways do every few seconds, until its view has this state."""
         sweep = services(self.client, self.views, queue=self.queue).sweep
         while await self.views.state(task_id) is not state:
             await (sweep.reconcile_open() if method == "sweep" else self.shown(task_id))
 
     async def see_question(self, method: str, task_id: str, question_id: str) -> None:
-        """Look, or sweep, until this is the question that the view tells of."""
+        """Read, or sweep, until the view has this question."""
         sweep = services(self.client, self.views, queue=self.queue).sweep
         while [q.id for q in (await view_of(self.views, task_id)).status.questions] != [question_id]:
             await (sweep.reconcile_open() if method == "sweep" else self.shown(task_id))
@@ -134,7 +134,7 @@ async def harnessed(
 async def test_a_parked_task_that_was_terminated_and_reset_asks_again(
     client: Client, views: TaskViews, method: str
 ) -> None:
-    """It publishes nothing that it said before the Reset; the sweep finds it, or whoever acts on it."""
+    """It does not repeat statuses from before the reset; the sweep, or any action on it, finds it."""
     pause = 0.05 if method == "GetTask" else SELDOM
     async with harnessed(client, views, "ask", pause) as harness:
         task = await send(harness.a2a, request(unique("reset"), return_immediately=True))
@@ -164,7 +164,7 @@ async def test_a_parked_task_that_was_terminated_and_reset_asks_again(
 async def test_a_task_that_was_reset_while_it_worked_waits_again(
     client: Client, views: TaskViews, method: str
 ) -> None:
-    """It waits with a question of before, which it does not publish again; its view says so all the same."""
+    """It waits with a question from before, which it does not publish again; its view has it all the same."""
     pause = 0.05 if method == "GetTask" else SELDOM
     async with harnessed(client, views, "ask", pause, then="slow") as harness:
         task = await send(harness.a2a, request(unique("reset"), return_immediately=True))
@@ -185,7 +185,7 @@ async def test_a_task_that_was_reset_while_it_worked_waits_again(
 async def test_a_question_that_redis_lost_takes_the_place_of_the_one_before(
     client: Client, views: TaskViews, redis_url: str, method: str
 ) -> None:
-    """The state is the same; the number of the status tells that another question is open."""
+    """The state is the same; the number of the status shows that another question is open."""
     pause = 0.05 if method == "GetTask" else SELDOM
     async with (
         harnessed(client, views, "ask", pause, then="ask again") as harness,
@@ -212,7 +212,7 @@ async def _copied(redis: Redis, task_id: str) -> dict[bytes | str, bytes]:
 
 
 async def _put_back(redis: Redis, kept: dict[bytes | str, bytes]) -> None:
-    """Let Redis forget what it acknowledged since, as after a failover."""
+    """Remove the last acknowledged writes of Redis, as after a failover."""
     for key, content in kept.items():
         await redis.restore(key, 0, content, replace=True)
 
@@ -230,7 +230,7 @@ async def test_a_task_that_was_reset_in_a_tool_works_again(client: Client, views
 
 
 async def test_a_reset_task_without_a_worker_is_not_called_ended(client: Client, views: TaskViews) -> None:
-    """Nobody can tell how it stands, so the client is told to come again."""
+    """No process can report its state, so the client gets a retry time."""
     async with harnessed(client, views, "ask", SELDOM) as harness:
         task = await send(harness.a2a, request(unique("reset"), return_immediately=True))
         await harness.parked(task.id)

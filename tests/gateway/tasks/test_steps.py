@@ -1,4 +1,4 @@
-"""GetTask shows clients of the events extension what a task did."""
+"""GetTask shows the steps of a task to clients of the events extension."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
@@ -70,7 +70,7 @@ async def steps_of(gateway: RunningGateway, task_id: str) -> list[dict[str, Any]
 async def test_a_task_shows_its_steps_after_its_end(
     served: RunningGateway, views: TaskViews, transcripts: Transcripts
 ) -> None:
-    """Replies, calls and results; neither what earlier tasks did nor replies that did not stand."""
+    """Replies, calls and results; neither steps of earlier tasks nor discarded replies."""
     usage = Usage(input_tokens=7, output_tokens=2, cost=0.5)
     asks = AssistantMessage(
         text="I look.",
@@ -111,7 +111,7 @@ async def test_a_task_shows_its_steps_after_its_end(
 
 
 async def test_without_the_cache_the_workflow_tells(served: RunningGateway) -> None:
-    """Of a task that has ended, too: Redis was emptied."""
+    """Also of a task that has ended: Redis was emptied."""
     async with connected(served.url, streaming=False) as a2a:
         task = await send(a2a, request(unique("steps")))
     (step,) = await steps_of(served, task.id)
@@ -121,7 +121,7 @@ async def test_without_the_cache_the_workflow_tells(served: RunningGateway) -> N
 async def test_what_is_cut_can_be_read_whole(
     served: RunningGateway, views: TaskViews, transcripts: Transcripts
 ) -> None:
-    """At the address that the step names; a result of another owner's task, or of no call, is not there."""
+    """At the address in the step; a result of another owner's task, or of no call, is not found."""
     whole = "ü" * 9_000
     asks = AssistantMessage(text="I look.", tool_calls=(CALL,))
     told = [said("mine"), asks, ToolMessage(call_id="c1", name="search", content=whole)]
@@ -151,7 +151,7 @@ async def test_what_is_cut_can_be_read_whole(
 async def test_what_the_model_read_the_beginning_of_can_be_read_whole(
     served: RunningGateway, views: TaskViews, transcripts: Transcripts
 ) -> None:
-    """Also in part. Once it is no longer kept there is nothing at its address, and not its beginning."""
+    """Also in part. Once it has expired the address returns nothing, rather than its beginning."""
     whole = "ü" * 2_000_000
     cut = ToolMessage(call_id="c1", name="search", content="üü\n[…]", whole=4_000_000, kept="r1-x")
     asks = AssistantMessage(text="I look.", tool_calls=(CALL,))
@@ -178,7 +178,7 @@ async def test_what_the_model_read_the_beginning_of_can_be_read_whole(
 
 
 class BoundTo(Named):
-    """Takes everybody for somebody who may read what has to do with one agent."""
+    """Authenticates all callers as bound to one agent."""
 
     def __init__(self, agent_id: str) -> None:
         self._agent_id = agent_id
@@ -191,7 +191,7 @@ class BoundTo(Named):
 async def test_a_result_is_for_callers_of_its_agent(
     client: Client, views: TaskViews, transcripts: Transcripts, agent_id: str, status: int
 ) -> None:
-    """As GetTask is: scopes may name agents."""
+    """The same rule as for GetTask: scopes may name agents."""
     asks = AssistantMessage(text="I look.", tool_calls=(CALL,))
     told = [said("mine"), asks, ToolMessage(call_id="c1", name="search", content="x")]
     task = await ended(views, transcripts, told)

@@ -1,4 +1,4 @@
-"""Tasks of sub-agents: their owner reads them, and nobody changes them but the task that they work for."""
+"""Tasks of sub-agents: their owner reads them, and only their parent task changes them."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ Operation = Callable[[A2AClient, str], Awaitable[None]]
 
 @asynccontextmanager
 async def child_of(client: Client, root: str, context: str, owner: str = ANONYMOUS) -> AsyncGenerator[str]:
-    """Let a sub-agent work for a task."""
+    """Start a sub-agent's task below a task."""
     queue = unique("child")
     task = task_input("write", context_id=context, owner=owner, agent=AgentSpec(id="writer"), depth=1)
     async with stand_in_worker(client, queue):
@@ -39,7 +39,7 @@ async def child_of(client: Client, root: str, context: str, owner: str = ANONYMO
 
 
 async def begun(a2a: A2AClient) -> pb.Task:
-    """Return a task of our own."""
+    """Return a task of this test."""
     task = await send(a2a, request("Hello"))
     assert isinstance(task, pb.Task)
     return task
@@ -70,9 +70,9 @@ async def notify(a2a: A2AClient, task_id: str) -> None:
 async def test_its_owner_reads_the_task_of_a_sub_agent(
     client: Client, blocking: A2AClient, a2a: A2AClient, gateway: RunningGateway
 ) -> None:
-    """By GetTask, also where its id, which has a slash, is in an address, and by subscribing.
+    """By GetTask, also if its id, which has a slash, is in an address, and by subscribing.
 
-    Lists tell of the tasks that clients began.
+    Lists have only the tasks that clients began.
     """
     root = await begun(blocking)
     async with child_of(client, root.id, root.context_id) as child_id:
@@ -92,7 +92,7 @@ async def test_its_owner_reads_the_task_of_a_sub_agent(
 async def test_nobody_changes_the_task_of_a_sub_agent(
     client: Client, blocking: A2AClient, operation: Operation
 ) -> None:
-    """The refusal names the task to turn to."""
+    """The refusal names the parent task."""
     root = await begun(blocking)
     async with child_of(client, root.id, root.context_id) as child_id:
         with pytest.raises(UnsupportedOperationError, match=f"read only.*{root.id}"):
@@ -103,7 +103,7 @@ async def test_nobody_changes_the_task_of_a_sub_agent(
 async def test_the_task_of_anothers_sub_agent_is_not_found(
     client: Client, gateway: RunningGateway, operation: Operation
 ) -> None:
-    """Nor is one that only looks like one of ours, and belongs to somebody else."""
+    """Nor is a task with a similar id that belongs to another owner."""
     async with connected(gateway.url, streaming=False) as blocking, connected(gateway.url) as a2a:
         root = await begun(blocking)
         async with child_of(client, unique("parent"), "context") as of_unknown:
@@ -116,7 +116,7 @@ async def test_the_task_of_anothers_sub_agent_is_not_found(
 
 @pytest.mark.parametrize("operation", [get, subscribe, cancel, answer])
 async def test_an_id_that_begins_with_a_slash_is_of_no_task(a2a: A2AClient, operation: Operation) -> None:
-    """It has the form of a sub-agent's, below a client's task that has no id."""
+    """It has the form of a sub-agent's, below a client's task without an id."""
     for task_id in ("/", "/r00001-1"):
         with pytest.raises(TaskNotFoundError):
             await operation(a2a, task_id)

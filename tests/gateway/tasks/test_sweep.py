@@ -1,4 +1,4 @@
-"""The sweep: what is noticed although nobody looks."""
+"""The sweep: it settles tasks that no client reads."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -42,7 +42,7 @@ REPORT_PROBLEMS = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttri
 async def test_a_terminated_task_that_nobody_looks_at_is_settled_once(
     client: Client, views: TaskViews
 ) -> None:
-    """Gateways that sweep at the same time, and again, publish one last status."""
+    """Concurrent and repeated sweeps publish one last status."""
     task_id = await start(client, views, unique("nobody"))
     await client.get_workflow_handle(task_id).terminate()
     await until_closed(client, task_id)
@@ -81,7 +81,7 @@ async def ended_unpublished(runs: Runs) -> set[str]:
 
 
 async def test_tasks_of_sub_agents_are_left_to_their_parents(client: Client, views: TaskViews) -> None:
-    """They have no view of their own, and their parent hears of their end; a client's task is found."""
+    """They have no view of their own, and their parent gets their end; a client's task is found."""
     task_id = unique("parent")
     child_id = child_task_id(task_id, "call_1")
     for each in (task_id, child_id):
@@ -94,7 +94,7 @@ async def test_tasks_of_sub_agents_are_left_to_their_parents(client: Client, vie
 
 
 class FoundRuns(Runs):
-    """Finds what a test says, some on each page. Tasks whose names begin with `alive` go on."""
+    """Finds the runs of a test, some on each page. Tasks whose names begin with `alive` go on."""
 
     def __init__(self, client: Client, ended: Sequence[str] = (), stuck: Sequence[Stuck] = ()) -> None:
         super().__init__(client)
@@ -133,7 +133,7 @@ async def created(views: TaskViews, *task_ids: str) -> None:
 
 
 async def test_a_task_that_cannot_be_settled_keeps_no_other_from_it(client: Client, redis: Redis) -> None:
-    """The others are settled now, and the one in the next sweep, however long ago it ended by then."""
+    """The others are settled now, and this one in the next sweep, whatever the time of its end."""
     views = TaskViews(redis)
     await created(views, "first", "second", "third")
     runs = FoundRuns(client, ["first", "second", "third"])
@@ -171,7 +171,7 @@ async def watched_gateway(
 
 
 async def test_a_task_whose_workflow_is_gone_is_found(client: Client, redis: Redis) -> None:
-    """Nothing of an open task expires, so somebody has to notice; the tasks beside it go on."""
+    """An open task does not expire, so the sweep has to notice; the other tasks go on."""
     views, queue = TaskViews(redis), unique("gone")
     async with defective_worker(client, queue):
         gone, beside = [await start(client, views, queue) for _ in range(2)]
@@ -186,7 +186,7 @@ async def test_a_task_whose_workflow_is_gone_is_found(client: Client, redis: Red
 async def test_an_end_that_redis_has_lost_is_found_while_nothing_else_runs(
     client: Client, redis_url: str
 ) -> None:
-    """No other task shows that this Temporal is the right one; the closed run does."""
+    """No other task confirms the right Temporal; the closed run does."""
     async with connect_redis(redis_url.replace("/0", "/4")) as redis:
         views, queue = TaskViews(redis), unique("last")
         last = await start(client, views, queue)
@@ -197,7 +197,7 @@ async def test_an_end_that_redis_has_lost_is_found_while_nothing_else_runs(
 
 
 async def test_a_temporal_that_knows_no_task_is_not_believed(client: Client, redis: Redis) -> None:
-    """A gateway with the namespace of another Everloop must not call all open tasks failed."""
+    """A gateway with the namespace of another Everloop must not fail all open tasks."""
     views = TaskViews(redis)
     await created(views, *(ids := [unique("unknown") for _ in range(3)]))
     sweep = services(client, views).sweep

@@ -1,4 +1,4 @@
-"""Artifacts of tasks that ended, or were forgotten, behind their workflow's back."""
+"""Artifacts of tasks that ended, or were lost, without their workflow."""
 
 import pytest
 from redis.asyncio import Redis
@@ -48,7 +48,7 @@ async def statuses(artifacts: Artifacts, view: TaskView) -> dict[str, str]:
 
 
 async def test_what_a_terminated_task_was_building_has_failed(client: Client, views: TaskViews) -> None:
-    """Its own and its sub-agents', in the store as in the view; what is whole, or another task's, stays."""
+    """Its own and its sub-agents', in the store as in the view; complete artifacts and other tasks' stay."""
     gateway = services(client, views)
     artifacts, task_id = gateway.stores.artifacts, await start(client, views, unique("nobody"))
     view = await view_of(views, task_id)
@@ -72,7 +72,7 @@ async def test_what_a_terminated_task_was_building_has_failed(client: Client, vi
 async def test_a_view_that_comes_back_has_its_artifacts(
     client: Client, views: TaskViews, redis: Redis, by: str
 ) -> None:
-    """As they are shown, from the store: outputs of this task only, finished or not."""
+    """From the store, in the form of the view: outputs of this task only, finished or not."""
     queue, lost = unique("restored"), TaskViews(redis)
     gateway = services(client, lost, queue=queue)
     artifacts = gateway.stores.artifacts
@@ -111,7 +111,7 @@ async def test_a_view_that_comes_back_has_its_artifacts(
 async def test_a_view_does_not_come_back_without_its_artifacts(
     client: Client, views: TaskViews, redis: Redis
 ) -> None:
-    """While their content cannot be read the client is told to come back; then it gets all of it."""
+    """While their content cannot be read the client gets a retry time; then it gets all of it."""
     queue, artifacts = unique("restored"), FailingArtifacts(TaskViews(redis))
     gateway = services(client, TaskViews(redis), queue=queue, artifacts=artifacts)
     async with defective_worker(client, queue):
