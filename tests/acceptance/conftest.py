@@ -1,4 +1,4 @@
-"""What the acceptance tests share: tests that break nothing use one deployment, others their own."""
+"""Fixtures of acceptance tests: tests that break nothing share one deployment, others have their own."""
 
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
@@ -25,9 +25,9 @@ AGENTS = f"{ACCEPTANCE_AGENT},{PEOPLE_AGENT},{ARTIFACT_AGENT},{SUB_AGENTS},{CLER
 
 @pytest.fixture(scope="session")
 def log_search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogSearch]:
-    """All logs of workers and gateways of this run, whatever test started them.
+    """All logs of workers and gateways of this run.
 
-    Searched for the last time when the processes that tests share have ended.
+    Searched for the last time when the shared processes have ended.
     """
     search = LogSearch(tmp_path_factory.getbasetemp())
     yield search
@@ -36,7 +36,7 @@ def log_search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogSearch]:
 
 @pytest.fixture(autouse=True)
 def logs_without_content(log_search: LogSearch) -> Iterator[None]:
-    """Search what was logged meanwhile for what the tests have said until now, and for their secrets.
+    """Search the logs of a test for the content of all tests until now, and for their secrets.
 
     As the first fixture it ends last: the processes that a test has started for itself have ended by then.
     """
@@ -59,7 +59,7 @@ def service(_service: Service) -> Service:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    """A file for what tools do."""
+    """A file for the effects of tools."""
     return tmp_path / "ledger"
 
 

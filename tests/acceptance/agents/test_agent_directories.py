@@ -1,4 +1,4 @@
-"""Agents in a directory: what their own plugins decide, and what becomes of a task when they change."""
+"""Agents in a directory: decisions of their own plugins, and tasks whose definition changes."""
 
 from pathlib import Path
 
@@ -28,10 +28,10 @@ agent = Agent(
 
 
 async def test_definitions_change_while_tasks_wait(model: ScriptedOpenAI, tmp_path: Path) -> None:
-    """A task ends with the definition that it began with if that is kept beside the one that took its place.
+    """A task ends with the definition that it began with if that is still served beside the new one.
 
-    If it is gone, the task goes on with the prompts and tools of the current one, and with what it has
-    pinned, such as its model. New tasks begin with the current one.
+    If it is gone, the task goes on with the prompts and tools of the current one, and with the values that it
+    has pinned, such as its model. New tasks begin with the current one.
     """
     agents = tmp_path / "agents"
     agents.mkdir()
@@ -71,5 +71,5 @@ async def _send(gateway: Gateway, agent_id: str, message: SendMessageRequest) ->
 
 
 def _served(received: ReceivedRequest) -> list[object]:
-    """Return what a task got of its agent's definition: its model, its prompt, and what its tool does."""
+    """Return the model, the prompt and the tool output that a task got from its agent's definition."""
     return [received.body["model"], received.conversation[0]["content"], received.tool_results[-1]]

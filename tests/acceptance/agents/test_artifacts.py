@@ -1,4 +1,4 @@
-"""Artifacts: they stream while they are made, and whatever dies, they are there afterwards."""
+"""Artifacts: they stream while they are written, and survive the death of any process."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ MEGABYTES = 200
 LINES = 400
 
 FLAT = 64 * 1024 * 1024
-"""How many bytes a process may grow over its idle size, whatever the size of an artifact."""
+"""Bytes that a process may grow over its idle size, whatever the size of an artifact."""
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def _download(url: str, stream: RawStream, artifact_id: str) -> bytes:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
-    """What tests share that kill workers and gateways."""
+    """A deployment shared by the tests that kill workers and gateways."""
     async with running_service(tmp_path_factory.mktemp("artifacts"), ARTIFACT_AGENT) as running:
         yield running
 
@@ -76,7 +76,7 @@ async def test_what_the_model_writes_streams_before_the_call_runs(service: Servi
 
 
 async def test_the_last_update_of_every_artifact_is_all_of_it(service: Service, gate: Path) -> None:
-    """However it was written: google-adk and the 0.3 client for JavaScript read nothing but that update."""
+    """In every way of writing: google-adk and the 0.3 client for JavaScript read only that update."""
     gate.touch()
     picture: JsonValue = {"raw": "iVBORw0KGgo=", "media_type": "image/png", "filename": "dot.png"}
     calls = [
@@ -153,7 +153,7 @@ async def test_200_megabytes_in_flat_memory(model: ScriptedOpenAI, tmp_path: Pat
 
 @asynccontextmanager
 async def _peak(process: ServerProcess) -> AsyncGenerator[list[int]]:
-    """Yield how many bytes a process has grown, looked at every 20 ms."""
+    """Yield the growth of a process in bytes, measured every 20 ms."""
     watched = psutil.Process(process.pid)
     idle = watched.memory_info().rss
     growth: list[int] = [0]
@@ -177,7 +177,7 @@ async def _read_part_of(seen: RawStream, events: AsyncIterator[Event], length: i
 
 @pytest.mark.parametrize("killed", ["worker", "gateway"])
 async def test_a_kill_while_an_artifact_streams(service: Service, gate: Path, killed: str) -> None:
-    """A subscriber that reconnects after its last event has every byte once, and so has the store."""
+    """A subscriber that reconnects after its last event has every byte once, and so does the store."""
     arguments = json.dumps({"artifact_id": "lines", "count": LINES, "gate": str(gate)})
     service.script([Reply([tool_call("write_lines", arguments)]), Reply(["Done."])])
     content, seen = "".join(map(line, range(LINES))), RawStream()

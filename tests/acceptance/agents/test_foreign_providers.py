@@ -1,4 +1,4 @@
-"""Whole tasks on servers of models that others wrote."""
+"""Whole tasks on model servers of other projects."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
@@ -61,7 +61,7 @@ async def aimock(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def behind() -> AsyncGenerator[ScriptedOpenAI]:
-    """What LiteLLM asks."""
+    """The providers behind LiteLLM."""
     async with ScriptedOpenAI() as running:
         yield running
 
@@ -113,7 +113,7 @@ async def test_aimock_gets_its_results_as_items(tmp_path: Path, aimock: str) -> 
 async def test_litellm_passes_on_what_goes_back(
     tmp_path: Path, litellm: str, behind: ScriptedOpenAI, kind: type[Provider]
 ) -> None:
-    """Two iterations with two parallel tools, at two providers behind a proxy that rewrites all of it."""
+    """Two iterations with two parallel tools, at two providers behind a proxy that rewrites all requests."""
     behind.script = provider = kind(ASKING, ANSWERING)
     behind.requests.clear()
     answer = await _ask(tmp_path, litellm, kind.model)

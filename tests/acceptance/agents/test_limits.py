@@ -1,4 +1,4 @@
-"""Where a task stops by itself, also where its worker dies."""
+"""Limits at which a task ends, also after the death of its worker."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -40,11 +40,11 @@ def _note(usage: tuple[int, int] = (10, 5)) -> Reply:
 
 
 _DEAR = _note((600_000, 0))
-"""Two of these are too many."""
+"""Cost of one call; two of them are over the limit."""
 
 
 async def test_a_task_stops_at_its_cost(limited: Service) -> None:
-    """The model does not answer when it is asked to; the status names the limit, and the cost is known."""
+    """The model does not finish when asked to; the status names the limit, and the cost is recorded."""
     task = await _run(limited, [_DEAR] * 5)
 
     assert task.status.state == TaskState.TASK_STATE_FAILED
@@ -56,7 +56,7 @@ async def test_a_task_stops_at_its_cost(limited: Service) -> None:
 
 
 async def test_a_worker_killed_in_the_last_call(limited: Service) -> None:
-    """Another worker makes it again, once, without tools; the client has one whole answer."""
+    """Another worker repeats it once, without tools; the client has one whole answer."""
     limited.script([_DEAR, _DEAR, Reply(["Half of", asyncio.Event()]), Reply(["Half of it."])])
 
     async with connected(limited.gateway.url) as client:

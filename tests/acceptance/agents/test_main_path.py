@@ -19,7 +19,7 @@ from tests.support.servers.scripted_openai import Reply, tool_call
     ids=["activity", "quick tool", "more than a quick tool may say"],
 )
 async def test_a_task_with_tools_streams_its_answer(service: Service, tool: str, times: int) -> None:
-    """The client sees the task, what the agent says on the way, the answer in pieces, and the end."""
+    """The client gets the task, the agent's narration, the answer in pieces, and the end."""
     service.model.script = [
         Reply(["Let me see.", tool_call(tool, f'{{"text": "ab", "times": {times}}}')]),
         Reply(["The ", "answer ", "is abab."]),
@@ -38,7 +38,7 @@ async def test_a_task_with_tools_streams_its_answer(service: Service, tool: str,
 
 
 async def test_a_history_names_no_path_of_the_machine(service: Service) -> None:
-    """The failed attempt of a tool that raises is told with its modules and lines, by their names."""
+    """The failed attempt of a tool is recorded with the names of its modules and lines."""
     service.model.script = [Reply([tool_call("stumble", '{"over": "a stone"}')]), Reply(["It hurts."])]
 
     async with connected(service.gateway.url, streaming=False) as client:

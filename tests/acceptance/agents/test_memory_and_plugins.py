@@ -1,4 +1,4 @@
-"""Agents that remember, give data, use an MCP server, and tell what they do; workers die."""
+"""Agents with memory, structured answers, an MCP server, and narration; workers die."""
 
 import asyncio
 import json
@@ -24,7 +24,10 @@ COMPLETED = TaskState.TASK_STATE_COMPLETED
 
 
 async def test_a_conversation_survives_a_worker(agents: Service, tmp_path: Path) -> None:
-    """The next task of the context begins with all that was said, tool calls and results included, once."""
+    """The next task of the context begins with the whole conversation.
+
+    Tool calls and results included, once.
+    """
     arguments = json.dumps({"folder": str(tmp_path), "gate": ""})
     agents.script(
         [
@@ -69,9 +72,9 @@ async def test_a_chat_may_refer_to_all_its_tasks(agents: Service) -> None:
 
 @pytest.mark.slow
 async def test_a_conversation_is_summed_up_in_spite_of_a_kill(agents: Service, tmp_path: Path) -> None:
-    """The summary that was being written is asked for again. All is summed up once, and recalled once.
+    """The interrupted summary is requested again. All is summed up once, and recalled once.
 
-    A block of four would end between the call and its result: it takes neither of them.
+    A block of four messages would end between a call and its result: the block leaves both out.
     """
     summaries = [Reply(["Half of", asyncio.Event()]), Reply(["All of it."]), Reply(["More."])]
     arguments = json.dumps({"folder": str(tmp_path), "gate": ""})
@@ -88,7 +91,7 @@ async def test_a_conversation_is_summed_up_in_spite_of_a_kill(agents: Service, t
         third = await send(client, request("q3", context_id=context))
         await temporal.get_workflow_handle(third.id).result()
         fourth = await send(client, request("q4", context_id=context))
-        await temporal.get_workflow_handle(fourth.id).result()  # what it sums up is no other test's
+        await temporal.get_workflow_handle(fourth.id).result()  # it sums up no other test's messages
 
     first, again, *_ = [notes for received in agents.model.requests if (notes := _notes(received))]
     assert first == again
@@ -104,7 +107,7 @@ async def test_a_conversation_is_summed_up_in_spite_of_a_kill(agents: Service, t
 
 
 def _notes(received: ReceivedRequest) -> list[str]:
-    """Return the messages that the model is to sum up; none if it is asked for something else."""
+    """Return the messages that the model is to sum up; empty if the request is another one."""
     text = str(received.conversation[-1]["content"])
     inner = text.removeprefix("<conversation>\n").removesuffix("\n</conversation>")
     return inner.split("\n\n") if inner != text else []
@@ -115,7 +118,7 @@ def _recalled(received: ReceivedRequest) -> list[JsonValue]:
 
 
 async def test_what_is_cached_is_what_the_history_holds(agents: Service, tmp_path: Path) -> None:
-    """Whoever wrote it: models, tools that work or are refused, sub-agents, handoffs, memory."""
+    """From each source: models, tools that work or are refused, sub-agents, handoffs, memory."""
     writes = json.dumps({"folder": str(tmp_path), "gate": ""})
     calls = [
         tool_call("write_once", writes),
@@ -147,7 +150,7 @@ async def test_what_is_cached_is_what_the_history_holds(agents: Service, tmp_pat
 
 
 async def _activities(agents: Service, task_id: str) -> Counter[str]:
-    """Return how often the task and its sub-agents called each activity."""
+    """Return the number of calls of each activity by the task and its sub-agents."""
     temporal, counts = await Client.connect(agents.everloop.temporal_address), Counter[str]()
     async for found in temporal.list_workflows(f"WorkflowId STARTS_WITH '{task_id}'"):
         handle = temporal.get_workflow_handle(found.id, run_id=found.run_id)
@@ -159,7 +162,7 @@ async def _activities(agents: Service, task_id: str) -> Counter[str]:
 
 @pytest.mark.slow
 async def test_data_that_fits_survives_a_worker(agents: Service) -> None:
-    """An answer that does not fit is put right once; the client gets one data part, also after a kill."""
+    """An invalid answer is corrected once; the client gets one data part, also after a kill."""
     agents.script(
         [Reply(['{"total": -4}']), Reply(['{"tot', asyncio.Event()]), Reply(['{"total": 4, "words": ["a"]}'])]
     )
@@ -185,7 +188,7 @@ async def test_data_that_fits_survives_a_worker(agents: Service) -> None:
 async def mcp_settings(
     request: pytest.FixtureRequest, agents: Service, tmp_path: Path
 ) -> AsyncGenerator[dict[str, str]]:
-    """Let the MCP server run in the worker's care, or on its own; yield what workers have to know."""
+    """Run the MCP server below the worker, or on its own; yield the settings of workers."""
     if request.param == "stdio":
         yield {}
         return
@@ -207,7 +210,7 @@ async def mcp_settings(
 async def test_a_call_of_an_mcp_server_survives_a_worker(
     agents: Service, mcp_settings: dict[str, str], tmp_path: Path, ending: tuple[str, int, str]
 ) -> None:
-    """What the server calls idempotent runs again; of anything else the model reads that it may have run."""
+    """Idempotent tools run again; of all others the model reads that they may have run."""
     tool, lines, result = ending
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
     arguments = json.dumps({"ledger": str(ledger), "gate": str(gate), "line": "mark"})
@@ -228,7 +231,7 @@ async def test_a_call_of_an_mcp_server_survives_a_worker(
 
 @pytest.mark.slow
 async def test_a_narrator_tells_what_a_task_does(agents: Service, tmp_path: Path) -> None:
-    """Whoever streams reads it as a status, also from the next worker; the task does not keep it."""
+    """Subscribers get it as a status, also from the next worker; the task does not store it."""
     gate = tmp_path / "gate"
     arguments = json.dumps({"folder": str(tmp_path), "gate": str(gate)})
     told = iter(["Creating a file", "Still creating it", "Nearly there", *map(str, range(100))])

@@ -1,4 +1,4 @@
-"""An Everloop asks another one: each has its own servers, and knows of the other what A2A tells."""
+"""An Everloop calls another one: each has its own servers, and reads from the other only by A2A."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -20,19 +20,19 @@ ASKER_AGENT = "tests.support.agents.peers:agent"
 
 @dataclass(frozen=True)
 class Pair:
-    """The one that asks and the one that is asked."""
+    """The calling and the called deployment."""
 
     asker: Service
     asked: Service
 
     def expect(self, *replies: Reply) -> None:
-        """Let the asker ask once and then answer; the one that is asked replies so."""
+        """Script the caller to ask once and then answer, and the peer to reply like this."""
         self.asker.script([Reply([call("colleague", {"request": "Help me."})]), Reply(["Done."])])
         self.asked.script(replies)
 
     @property
     def result(self) -> str:
-        """What the asker's model read of its call, without the context."""
+        """Return the result of the call that the caller's model read, without the context."""
         (content,) = self.asker.model.requests[-1].tool_results
         return content.partition("\n\n(context: ")[0]
 
@@ -74,7 +74,7 @@ async def test_a_worker_killed_while_the_peer_works(pair: Pair) -> None:
 
 
 async def test_a_question_of_the_peer(pair: Pair, ledger: Path) -> None:
-    """The asker's client sees it as it is meant, and gives the answer; both workers may die in between."""
+    """The caller's client gets the same question, and answers it; both workers may die in between."""
     pair.expect(Reply([call("book", {"kind": "selection", "ledger": str(ledger)})]), Reply(["Booked."]))
 
     async with connected(pair.asker.gateway.url, streaming=False) as client:
@@ -93,7 +93,7 @@ async def test_a_question_of_the_peer(pair: Pair, ledger: Path) -> None:
 
 @pytest.mark.parametrize("peer", ["works", "waits for an answer"])
 async def test_a_canceled_task_cancels_that_of_the_peer(pair: Pair, peer: str, ledger: Path) -> None:
-    """The peer's task ends before the asker's does."""
+    """The peer's task ends before the caller's does."""
     asks = Reply([call("book", {"kind": "selection", "ledger": str(ledger)})])
     pair.expect(Reply(["Half an ", asyncio.Event()]) if peer == "works" else asks)
     known = await _tasks(pair.asked)
@@ -103,7 +103,7 @@ async def test_a_canceled_task_cancels_that_of_the_peer(pair: Pair, peer: str, l
         reading = asyncio.create_task(answer.read(client.send_message(request("Ask."))))
         await pair.asked.model.request(1)
         if peer != "works":
-            await reading  # until it is asked
+            await reading  # until the peer is called
         canceled = await client.cancel_task(CancelTaskRequest(id=answer.task_id))
         await reading
     async with connected(pair.asked.gateway.url) as client:

@@ -1,4 +1,4 @@
-"""Whole tasks on providers as they are, on a model of an author, and where a provider is away for a while."""
+"""Whole tasks on the APIs of providers, on a model class of an author, and during an outage of a provider."""
 
 import socket
 from collections.abc import AsyncGenerator
@@ -49,7 +49,7 @@ async def zoo(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Zoo]:
 
 
 async def test_a_model_of_an_author_is_asked(zoo: Zoo) -> None:
-    """What speaks no API of OpenAI is a class that models.toml names."""
+    """A model without an API of OpenAI is a class that models.toml names."""
     async with connected(zoo.at("parrot"), streaming=False) as client:
         task = await send(client, request("Which of the two is a city?"))
 
@@ -57,12 +57,12 @@ async def test_a_model_of_an_author_is_asked(zoo: Zoo) -> None:
 
 
 OPAQUE = {"gemini": "EjQKMgEMOdbH0", "openrouter": "Et0BCkgIChACGAIq0", RESPONSES: "gAAAAABrs_00"}
-"""What each wants back of its first reply."""
+"""The fields of its first reply that each provider requires in the next request."""
 
 
 @pytest.mark.parametrize("name", OPAQUE)
 async def test_what_a_provider_wants_back_nobody_else_reads(zoo: Zoo, name: str) -> None:
-    """It stands in no stream, task, list, notification or log, nor in what Redis makes them of."""
+    """They are in no stream, task, list, notification or log, nor in the data in Redis behind them."""
     secret = seed_secret(OPAQUE[name])
     wires: list[Message] = []
     bindings: tuple[Binding, ...] = ("JSONRPC", "HTTP+JSON")
@@ -97,7 +97,7 @@ async def answer_of(service: Service) -> str:
 
 
 async def test_another_provider_answers_until_the_first_is_back(tmp_path: Path) -> None:
-    """Tasks go on after two tries, and without any once the provider is known to be down."""
+    """Tasks go on after two attempts, and without any once the provider is marked as down."""
     port, file = free_port(), tmp_path / "models.toml"
     file.write_text(MODELS.format(host=LOOPBACK, port=port))
     agents = "tests.support.agents.two_providers:agent"

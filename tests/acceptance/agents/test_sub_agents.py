@@ -1,4 +1,4 @@
-"""Agents that work together, through the death of the worker that they work in."""
+"""Agents that work together, through the death of their worker."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
 
 
 async def test_a_question_of_a_sub_agent_survives_a_worker(agents: Service) -> None:
-    """It is asked at the client's task, answered there, and what it led to happens once."""
+    """It is asked at the client's task, answered there, and has its effect once."""
     agents.script(
         by_model(
             lead=[Reply([tool_call("writer", '{"request": "Write a poem."}')]), Reply(["It is written."])],
@@ -38,7 +38,7 @@ async def test_a_question_of_a_sub_agent_survives_a_worker(agents: Service) -> N
 
 
 async def test_the_guard_of_an_agent_holds_for_its_sub_agent(agents: Service, ledger: Path) -> None:
-    """What it denies does not run; what people approve runs once, though the worker that asked died."""
+    """A denied call does not run; an approved one runs once, though the worker that asked died."""
     arguments = json.dumps({"ledger": str(ledger), "gate": ""})
     calls = [tool_call("repeat", '{"text": "x", "times": 3}'), tool_call("write_line", arguments, index=1)]
     agents.script(
@@ -65,7 +65,7 @@ async def test_the_guard_of_an_agent_holds_for_its_sub_agent(agents: Service, le
 
 @pytest.mark.slow
 async def test_a_handed_over_task_survives_a_worker(agents: Service) -> None:
-    """The other agent goes on with all that was said, under the same task, and answers once."""
+    """The other agent goes on with the whole conversation, under the same task, and answers once."""
     agents.script(
         by_model(
             lead=[Reply(["Over to you.", tool_call("hand_over_to_closer", '{"reason": "it is late"}')])],

@@ -1,4 +1,4 @@
-"""Hooks in a worker that is killed, artifacts that a task has to leave, and what tools learn of callers."""
+"""Hooks in a worker that is killed, required artifacts of a task, and claims of callers in tools."""
 
 import asyncio
 import json
@@ -26,13 +26,13 @@ COMPLETED = TaskState.TASK_STATE_COMPLETED
 
 @dataclass(frozen=True)
 class Watched:
-    """The watched agents, and the folder in which their hooks and tools leave marks."""
+    """The watched agents, and the folder for marks of their hooks and tools."""
 
     service: Service
     folder: Path
 
     def marks(self, task_id: str) -> list[str]:
-        """Return what hooks and tools of a task have left."""
+        """Return the marks of a task's hooks and tools."""
         marks = self.folder / task_id
         return marks.read_text("utf-8").splitlines() if marks.exists() else []
 
@@ -48,10 +48,11 @@ async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Wa
 
 
 async def test_hooks_survive_a_worker(watched: Watched) -> None:
-    """Whichever of the six it is killed in is asked again, and what each makes of things counts once.
+    """A hook whose worker was killed runs again, and the effect of each counts once.
 
-    Killed in `after_tool` the call's own end is lost with it: the tool, which is not idempotent, does not run
-    again. Killed in `after_model_call` the reply is there still: the model is asked no second time.
+    If the worker dies in `after_tool`, the end of the call is lost with it: the tool, which is not
+    idempotent, does not run again. If it dies in `after_model_call`, the reply is still there: the model is
+    not called again.
     """
     calls = Reply([tool_call("note", '{"text": "plain"}')])
 
@@ -91,7 +92,7 @@ async def test_hooks_survive_a_worker(watched: Watched) -> None:
 
 
 def _ways(killed: str) -> list[str]:
-    """Return the hooks in the order in which a task comes to them whose worker is killed in one of them."""
+    """Return the hooks in the order in which they run; the worker of the task is killed in one of them."""
     model, tool_ = ["before_model_call", "after_model_call"], ["before_tool", "after_tool"]
     ways = ["before_request", *model, *tool_, *model, "after_completion"]
     at = ways.index(killed)
@@ -104,7 +105,7 @@ def _ways(killed: str) -> list[str]:
 
 
 async def test_a_task_leaves_the_artifact_that_it_has_to(watched: Watched) -> None:
-    """Its answer waits for one more model call, which has to write it, also when a worker dies meanwhile."""
+    """One more model call has to write it before the answer, also when a worker dies meanwhile."""
     parts = [{"text": "All is well."}]
     written = {"append": False, "last_chunk": True, "artifact": {"artifact_id": "report", "parts": parts}}
     watched.service.script(
@@ -138,9 +139,9 @@ async def test_a_task_leaves_the_artifact_that_it_has_to(watched: Watched) -> No
 async def test_a_tool_learns_who_called_and_nobody_keeps_how_they_proved_it(
     watched: Watched, ledger: Path, tmp_path: Path
 ) -> None:
-    """The claims that settings name reach the tool, by way of the history.
+    """The claims that settings name reach the tool by way of the history.
 
-    The token and other claims stand in no history, nor in Redis, nor on the disk of a server, nor in logs.
+    The token and other claims are in no history, nor in Redis, nor on the disk of a server, nor in logs.
     """
     signing, private, word = SigningKey(), f"ann-{uuid4()}@example.org", seed_text(f"public-{uuid4()}")
     token = signing.token(sub="ann", tenant="blue", email=private, scope="tasks:read tasks:write")

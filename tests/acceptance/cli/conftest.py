@@ -10,5 +10,5 @@ from tests.support.rigs.deployment import Service
 
 @pytest.fixture
 def shell(service: Service, tmp_path: Path) -> Shell:
-    """Where commands are run: an empty folder, and the gateway of the deployment as the profile."""
+    """A shell in an empty folder, with the gateway of the deployment as its profile."""
     return Shell(tmp_path, {"EVERLOOP_PROFILE": service.gateway.url})

@@ -1,4 +1,4 @@
-"""The command as people run it: in a pipe, or in a terminal of a certain size."""
+"""The command as users run it: in a pipe, or in a terminal of a certain size."""
 
 import asyncio
 import fcntl
@@ -28,7 +28,7 @@ ENTER, DOWN, UP, CTRL_C, CTRL_D, ALT_ENTER = "\r", "\x1b[B", "\x1b[A", "\x03", "
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command left behind."""
+    """The output and exit code of a command."""
 
     code: int
     out: str
@@ -37,14 +37,14 @@ class Ran:
 
 @dataclass
 class Shell:
-    """A folder, and an environment of its own."""
+    """A folder and an environment of its own."""
 
     folder: Path
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of commands: nothing of whoever runs the tests that would change what they do."""
+        """The environment of commands, without variables of the test run that would change them."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         return {
             **inherited,
@@ -57,7 +57,7 @@ class Shell:
         }
 
     async def run(self, *arguments: str, stdin: str | bytes = "", command: Sequence[str] = COMMAND) -> Ran:
-        """Run a command with all that it says in files or pipes, where it can as a copy."""
+        """Run a command with its output in files or pipes, as a copy of a loaded process if possible."""
         given = stdin.encode() if isinstance(stdin, str) else stdin
         if can_fork((*command, *arguments), self.environment):
             return await self._run_copy((*command, *arguments), given)
@@ -87,7 +87,7 @@ class Shell:
     async def terminal(
         self, *arguments: str, columns: int = 80, command: Sequence[str] = COMMAND, **variables: str
     ) -> "AsyncGenerator[Terminal]":
-        """Run a command in a terminal; it is killed if it is still there at the end."""
+        """Run a command in a terminal; kill it if it is still running at the end."""
         master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         process = self._start((*command, *arguments), {**self.environment, **variables}, slave)
@@ -104,7 +104,7 @@ class Shell:
     def _start(
         self, command: Sequence[str], environment: Mapping[str, str], terminal: int
     ) -> subprocess.Popen[bytes] | Forked:
-        """Start a command in a terminal, where it can as a copy."""
+        """Start a command in a terminal, as a copy of a loaded process if possible."""
         if can_fork(command, environment):
             return forked(command, [Path(os.ttyname(terminal))] * 3, environment, self.folder)
         return subprocess.Popen(
@@ -124,11 +124,11 @@ def _take_terminal() -> None:
 
 
 class Terminal:
-    """A terminal in which a command runs."""
+    """A terminal that runs a command."""
 
     def __init__(self, master: int, process: subprocess.Popen[bytes] | Forked) -> None:
         self.raw = ""
-        """All that was written to it, with what steers it."""
+        """All output, with control sequences."""
         self._master = master
         self._process = process
         self._seen = 0
@@ -136,28 +136,28 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """All that was written to it, without what steers it."""
+        """All output, without control sequences."""
         return ESCAPE.sub("", self.raw)
 
     async def until(self, words: str) -> None:
-        """Wait until the terminal shows words that are new since the last time."""
+        """Wait until the terminal shows words that are new since the last call."""
         async with asyncio.timeout(TIMEOUT):
             await until(lambda: words in ESCAPE.sub("", self.raw[self._seen :]))
         place = self.raw.find(words, self._seen)
         self._seen = place + len(words) if place >= 0 else len(self.raw)
 
     def type(self, keys: str) -> None:
-        """Press keys, all at once, as what is pasted comes."""
+        """Press keys, all at once, like pasted text."""
         os.write(self._master, keys.encode())
 
     async def press(self, *keys: str) -> None:
-        """Press keys one after another, each when the terminal has shown something for the one before."""
+        """Press keys one by one, each after the terminal has reacted to the one before."""
         for key in keys:
             shown = len(self.raw)
             self.type(key)
             async with asyncio.timeout(TIMEOUT):
                 await until(lambda: len(self.raw) > shown)  # noqa: B023 -- it is waited for here
-            await asyncio.sleep(0.1)  # what comes sooner counts as pasted
+            await asyncio.sleep(0.1)  # earlier keys count as pasted
 
     async def ended(self) -> int:
         """Wait until the command has ended, and return its exit code."""
@@ -166,7 +166,7 @@ class Terminal:
         return self._process.wait(TIMEOUT)
 
     def close(self) -> None:
-        """Take the terminal away."""
+        """Close the terminal."""
         asyncio.get_running_loop().remove_reader(self._master)
         os.close(self._master)
 

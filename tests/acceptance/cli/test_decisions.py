@@ -1,4 +1,4 @@
-"""What somebody presses by mistake decides nothing: a no is a no, and everything else asks again."""
+"""Keys pressed by mistake decide nothing: a no is a no, and everything else asks again."""
 
 import asyncio
 import sys
@@ -42,14 +42,14 @@ asyncio.run(Talk(sys.argv[1], lambda line, _: print(line), asyncio.Lock()).run()
 
 @pytest_asyncio.fixture
 async def choice(tmp_path: Path) -> AsyncGenerator[Terminal]:
-    """Somebody is asked, again and again."""
+    """A choice that is asked again and again."""
     async with Shell(tmp_path).terminal(command=(sys.executable, "-c", CHOOSE)) as terminal:
         await terminal.until(QUESTION)
         yield terminal
 
 
 def wipes(service: Service, ledger: Path, *disks: str) -> None:
-    """Let the model ask for a call that needs an approval, for each disk, and then answer."""
+    """Script the model to request a call with an approval for each disk, and then to answer."""
     calls = [Reply([call("wipe", {"disk": disk, "ledger": str(ledger)})]) for disk in disks]
     service.script([*calls, Reply(["It ends."])])
 
@@ -97,7 +97,7 @@ ANSWERS = [
 
 
 async def test_words_numbers_and_arrows_choose(choice: Terminal) -> None:
-    """The words are those that answer an agent by a message (`read_yes_or_no`)."""
+    """The words are those of an answer to an agent by message (`read_yes_or_no`)."""
     for keys, chosen in ANSWERS:
         before = len(choice.raw)
         await choice.press(*keys, ENTER)
@@ -109,7 +109,7 @@ async def test_words_numbers_and_arrows_choose(choice: Terminal) -> None:
 async def test_what_was_typed_before_a_question_was_there_does_nothing(
     service: Service, shell: Shell, ledger: Path
 ) -> None:
-    """Nor what goes on being typed as it appears; then a no is a no."""
+    """Nor do keys typed while it appears; then a no is a no."""
     gate = asyncio.Event()
     wipe = call("wipe", {"disk": "sda", "ledger": str(ledger)})
     service.script([Reply(["One moment. ", gate, wipe]), Reply(["It ends."])])
@@ -132,7 +132,7 @@ async def test_what_was_typed_before_a_question_was_there_does_nothing(
 async def test_all_arguments_stand_above_the_answer_and_none_is_hidden(
     service: Service, shell: Shell, ledger: Path
 ) -> None:
-    """However long they are, and whatever would reorder them or not be seen."""
+    """Of any length, and with characters that reorder text or are invisible."""
     disk = "alice\u202ebob\u200b" + "x" * 5000 + "END"
     wipes(service, ledger, disk)
     async with shell.terminal("send", "Wipe.", "--agent", "desk") as terminal:
@@ -149,7 +149,7 @@ async def test_all_arguments_stand_above_the_answer_and_none_is_hidden(
 async def test_a_question_that_changes_while_it_is_shown_is_asked_again(
     service: Service, shell: Shell, ledger: Path
 ) -> None:
-    """A yes that was typed for the first call is none for the second."""
+    """A yes typed for the first call is not an answer to the second."""
     wipes(service, ledger, "sda", "sdb")
     async with shell.terminal("send", "Wipe.", "--agent", "desk") as terminal:
         await terminal.until('"sda"')
@@ -171,7 +171,7 @@ async def test_a_question_that_changes_while_it_is_shown_is_asked_again(
 async def test_a_form_that_is_left_by_enter_alone_is_not_sent(
     service: Service, shell: Shell, ledger: Path
 ) -> None:
-    """Defaults of its fields are taken, but to send it takes a yes."""
+    """Defaults of its fields are used, but it is sent only after a yes."""
     service.script([Reply([call("book", {"kind": "data", "ledger": str(ledger)})]), Reply(["It ends."])])
     async with shell.terminal("send", "Book.", "--agent", "desk") as terminal:
         await terminal.until("adults: ")
@@ -188,7 +188,7 @@ async def test_a_form_that_is_left_by_enter_alone_is_not_sent(
 async def test_a_line_that_was_begun_below_dev_before_the_question_does_not_answer_it(
     service: Service, shell: Shell, ledger: Path
 ) -> None:
-    """The question is asked in place of the prompt; also what is left open takes no line for its answer."""
+    """The question replaces the prompt; an open question takes no unfinished line as its answer."""
     gate = asyncio.Event()
     wipe = call("wipe", {"disk": "sda", "ledger": str(ledger)})
     service.script([Reply(["One moment. ", gate, wipe]), Reply(["It ends."])])
@@ -218,7 +218,7 @@ async def test_a_line_that_was_begun_below_dev_before_the_question_does_not_answ
 async def test_a_yes_in_the_command_line_shows_first_what_it_is_for(
     service: Service, shell: Shell, ledger: Path, command: str
 ) -> None:
-    """The task may ask something else by now; with the name of the question it is the answer."""
+    """The task may ask another question by now; with the name of the question it is the answer."""
     wipes(service, ledger, "sda", "sdb")
     yes = ("yes",) * (command == "answer")
     async with Client(service.gateway.url, agent="desk") as client:
@@ -241,7 +241,7 @@ async def test_a_yes_in_the_command_line_shows_first_what_it_is_for(
 async def test_an_address_that_an_agent_names_is_fetched_after_a_yes_and_only_if_it_is_public(
     tmp_path: Path,
 ) -> None:
-    """What is at the server itself needs none; this machine reaches more than an agent should."""
+    """Addresses of the server itself need no yes; this machine reaches more than an agent should."""
     async with running_peer() as peer, running_webhook() as elsewhere:
         shell = Shell(tmp_path, {"EVERLOOP_PROFILE": peer.url})
         own = await shell.run("send", f"write {peer.url}/file", "--save", "own")

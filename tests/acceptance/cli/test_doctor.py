@@ -1,4 +1,4 @@
-"""What `everloop doctor` finds of clocks that are wrong, and of blobs that cannot be written."""
+"""`everloop doctor` finds wrong clocks, and blob stores that cannot be written."""
 
 import json
 import os
@@ -30,7 +30,7 @@ Findings = dict[str, list[tuple[str, str]]]
 
 
 async def findings(shell: Shell, command: Sequence[str] = COMMAND) -> tuple[int, Findings]:
-    """Return the exit code of a doctor, and what it says of each check."""
+    """Return the exit code of a doctor, and its text for each check."""
     ran = await shell.run("doctor", "--json", command=command)
     found: Findings = {}
     for each in json.loads(ran.out)["findings"]:
@@ -39,7 +39,7 @@ async def findings(shell: Shell, command: Sequence[str] = COMMAND) -> tuple[int,
 
 
 def redis_time(apart: timedelta) -> Callable[[bytes], bytes]:
-    """Return what moves the clock that Redis shows."""
+    """Return a way to move the clock of Redis."""
     return lambda piece: re.sub(
         rb"(?<=^\*2\r\n\$10\r\n)\d{10}",
         lambda found: b"%d" % (int(found[0]) + apart.total_seconds()),
@@ -48,7 +48,7 @@ def redis_time(apart: timedelta) -> Callable[[bytes], bytes]:
 
 
 def http_date(apart: timedelta) -> Callable[[bytes], bytes]:
-    """Return what moves the clock that a gateway shows."""
+    """Return a way to move the clock of a gateway."""
     return lambda piece: re.sub(
         rb"(?<=\ndate: )[^\r]+",
         lambda found: format_datetime(parsedate_to_datetime(found[0].decode()) + apart, usegmt=True).encode(),
@@ -60,7 +60,7 @@ def http_date(apart: timedelta) -> Callable[[bytes], bytes]:
 async def test_a_doctor_finds_clocks_that_are_wrong(
     service: Service, tmp_path: Path, seconds: int, which: str
 ) -> None:
-    """That of Redis and that of a gateway, each by name, with what to do."""
+    """The clocks of Redis and of a gateway, each by name, with the remedy."""
     off = timedelta(seconds=seconds)
     redis, gateway = urlsplit(service.everloop.redis_url).port or 0, urlsplit(service.gateway.url).port or 0
     async with (
@@ -79,13 +79,13 @@ async def test_a_doctor_finds_clocks_that_are_wrong(
 
 @pytest.fixture
 async def shell_of_blobs(tmp_path: Path) -> AsyncGenerator[Shell]:
-    """Yield a shell with a Redis of its own, which knows no blobs yet; there is no Temporal."""
+    """Yield a shell with a Redis of its own, without a blob store yet; there is no Temporal."""
     async with running_valkey(tmp_path) as (_, url):
         yield Shell(tmp_path, {"EVERLOOP_REDIS_URL": url, "TEMPORAL_ADDRESS": f"{LOOPBACK}:1"})
 
 
 async def make_store(shell: Shell, settings: BlobSettings) -> None:
-    """Make the store of blobs, as the first worker does."""
+    """Make the blob store, as the first worker does."""
     async with (
         connect_redis(shell.variables["EVERLOOP_REDIS_URL"], NO_CIPHER) as redis,
         opened_blobs(settings, redis),
@@ -94,12 +94,12 @@ async def make_store(shell: Shell, settings: BlobSettings) -> None:
 
 
 async def test_a_doctor_finds_a_directory_of_blobs_that_it_may_not_write(shell_of_blobs: Shell) -> None:
-    """It says so, and what to do; nothing of the store is changed."""
+    """It says so with the remedy, and changes nothing in the store."""
     shell, directory = shell_of_blobs, shell_of_blobs.folder / "blobs"
     await make_store(shell, BlobSettings(blob_directory=directory))
     folders = [directory, *(each for each in directory.rglob("*") if each.is_dir())]
     obedient: Sequence[str] = ()
-    if os.geteuid() == 0:  # root may do it all the same
+    if os.geteuid() == 0:  # root may write all the same
         if not (setpriv := shutil.which("setpriv")):
             pytest.skip("root writes everywhere, and setpriv, which prevents it, is not installed")
         obedient = (setpriv, "--bounding-set", "-dac_override", "--inh-caps", "-dac_override")
@@ -127,7 +127,7 @@ async def test_a_doctor_finds_a_directory_of_blobs_that_it_may_not_write(shell_o
 async def test_a_doctor_finds_a_bucket_that_refuses_what_is_put(
     shell_of_blobs: Shell, error: str, says: str
 ) -> None:
-    """To read alone is not enough."""
+    """Read access is not enough."""
     shell = shell_of_blobs
     with running_moto() as endpoint, running_s3_relay(endpoint) as relay:
         bucket = new_bucket(endpoint)

@@ -1,4 +1,4 @@
-"""Which gateway a command asks, as whom, and what `everloop doctor` finds behind it."""
+"""The gateway and credentials of a command, and the checks of `everloop doctor` behind it."""
 
 import json
 import ssl
@@ -25,7 +25,7 @@ SECRET = "not-to-be-shown-4711"
 async def test_a_profile_keeps_a_key_that_nobody_else_reads_and_nothing_shows(
     service: Service, shell: Shell, tmp_path: Path
 ) -> None:
-    """It comes from a pipe. Without it the gateway knows nobody, and the command says what to do."""
+    """It comes from a pipe. Without it the gateway refuses the command, which names the remedy."""
     keys = tmp_path / "keys"
     _, printed = await run_everloop({}, "keys", "add", "anna", "--file", str(keys))
     key = printed.split()[-1]
@@ -54,7 +54,7 @@ async def test_a_profile_keeps_a_key_that_nobody_else_reads_and_nothing_shows(
 
 @pytest.mark.slow
 async def test_an_approver_lets_a_call_of_somebody_else_run(service: Service, tmp_path: Path) -> None:
-    """Each has a profile with a token. Neither the owner nor a stranger may; a token of yesterday is told."""
+    """Each has a profile with a token. Neither the owner nor a stranger may; an expired token is reported."""
     issuer = SigningKey()
     scopes = {"ann": f"{READ} {WRITE}", "eve": f"{READ} {WRITE}", "boss": f"{READ} {APPROVE}"}
     tokens = {name: seed_secret(issuer.token(sub=name, scope=scope)) for name, scope in scopes.items()}
@@ -139,7 +139,7 @@ async def test_a_file_that_is_wrong_is_one_line_without_secrets(
 async def test_a_profile_may_have_a_client_certificate(
     service: Service, shell: Shell, tmp_path: Path
 ) -> None:
-    """Behind a proxy that wants one; `ca` is what is trusted."""
+    """Behind a proxy that requires one; `ca` is the trusted authority."""
     server, caller = certificate_files("localhost", tmp_path), certificate_files("caller", tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(server)
@@ -166,7 +166,7 @@ async def test_a_profile_may_have_a_client_certificate(
 async def test_what_runs_in_this_folder_is_found_without_any_setting(
     service: Service, tmp_path: Path
 ) -> None:
-    """By the ports that `everloop up` and `dev` note; a folder where nothing runs has none."""
+    """By the ports that `everloop up` and `dev` record; a folder without running servers has none."""
     state = tmp_path / ".everloop"
     state.mkdir()
     shell = Shell(tmp_path)
@@ -176,7 +176,7 @@ async def test_what_runs_in_this_folder_is_found_without_any_setting(
     (state / "ports.json").write_text(json.dumps({"gateway": free_port()}))
     gone = await shell.run("agents", "--json")
     assert service.gateway.url in here.out
-    assert "http://127.0.0.1:8080" in gone.out + gone.err  # somebody else's may run there
+    assert "http://127.0.0.1:8080" in gone.out + gone.err  # another user's servers may run there
 
 
 async def test_a_doctor_finds_all_well(service: Service, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ async def test_a_doctor_finds_all_well(service: Service, tmp_path: Path) -> None
 
 
 async def test_a_doctor_takes_what_dev_takes_from_its_file(service: Service, tmp_path: Path) -> None:
-    """A model that `.env` alone names is looked at, with the key that stands there; the environment wins."""
+    """A model in `.env` alone is checked, with the key there; the environment wins."""
     (tmp_path / ".env").write_text("EVERLOOP_MODEL=deepseek/x\nEVERLOOP_REDIS_URL=redis://nowhere:1/0\n")
     variables = {**service.everloop.environment, "EVERLOOP_PROFILE": service.gateway.url}
     variables.pop("EVERLOOP_MODEL", None)

@@ -1,4 +1,4 @@
-"""`everloop send` and `everloop tasks` in pipes: what programs read, and how commands end."""
+"""`everloop send` and `everloop tasks` in pipes: their output for programs, and their ends."""
 
 import json
 import shlex
@@ -16,7 +16,7 @@ REPORT = [Reply(["Let me see.", tool_call("report", '{"words": "one two"}')]), R
 
 
 async def test_a_pipe_gets_the_answer_and_nothing_else(service: Service, shell: Shell) -> None:
-    """Drafts are left out; calls, usage and ids go to stderr, without what steers a terminal."""
+    """Drafts are left out; calls, usage and ids go to stderr, without control sequences."""
     service.script(REPORT)
     ran = await shell.run("send", "Report.")
     assert (ran.code, ran.out) == (0, "The answer.\n")
@@ -48,7 +48,7 @@ async def test_a_message_and_a_file_may_come_from_stdin(service: Service, shell:
 
 
 async def test_the_exit_code_is_the_state(service: Service, shell: Shell) -> None:
-    """A task that fails ends the command with 3; a gateway that is not there, with 1 and what to do."""
+    """A task that fails ends the command with 3; a missing gateway, with 1 and the remedy."""
     service.script([Refusal(400, "no such model", "model_not_found")])
     failed = await shell.run("send", "Report.")
     assert (failed.code, failed.out) == (3, "")
@@ -62,7 +62,7 @@ async def test_the_exit_code_is_the_state(service: Service, shell: Shell) -> Non
 async def test_a_question_in_a_pipe_is_answered_by_the_command_that_it_names(
     service: Service, shell: Shell, ledger: Path
 ) -> None:
-    """The first command ends with 6; what it proposes goes on with the task, to its end."""
+    """The first command ends with 6; the command that it proposes goes on with the task, to its end."""
     service.script([Reply([call("wipe", {"disk": "sda", "ledger": str(ledger)})]), Reply(["Done."])])
     asked = await shell.run("send", "Wipe.", "--agent", "desk")
     assert (asked.code, asked.out) == (6, "")
@@ -96,7 +96,7 @@ async def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(
 async def test_a_task_that_was_left_is_listed_shown_watched_and_forked(
     service: Service, shell: Shell, tmp_path: Path
 ) -> None:
-    """`--detach` prints its id; the agent of a task is found by it."""
+    """`--detach` prints its id; the id alone finds its agent."""
     service.script(REPORT)
     left = await shell.run("send", "Report.", "--detach")
     task = left.out.strip()
@@ -122,7 +122,7 @@ async def test_a_task_that_was_left_is_listed_shown_watched_and_forked(
 
 @pytest.mark.slow
 async def test_files_are_put_listed_and_fetched(service: Service, shell: Shell, tmp_path: Path) -> None:
-    """What a message brought is kept; nothing that is there is overwritten."""
+    """Files of a message are kept; no existing file is overwritten."""
     (tmp_path / "notes.txt").write_text("eins zwei")
     service.script([Reply(["Kept."])])
     put = await shell.run("artifacts", "put", "notes.txt", "--context", "files-1", "--agent", "artifacts")
@@ -157,7 +157,7 @@ async def test_agents_of_the_gateway_are_listed(service: Service, shell: Shell) 
 
 @pytest.mark.slow
 async def test_a_conversation_is_found_read_and_deleted_for_good(service: Service, shell: Shell) -> None:
-    """Nothing is deleted where nobody can be asked, unless `--yes` says so; then nothing of it is left."""
+    """Nothing is deleted without a terminal, unless with `--yes`; then nothing of it is left."""
     service.script(REPORT)
     await shell.run("send", "A remarkable report, please.", "--context", "kept-1")
     listed = json.loads((await shell.run("contexts", "list", "--query", "remarkable", "--json")).out)

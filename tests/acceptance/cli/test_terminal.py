@@ -1,4 +1,4 @@
-"""`everloop send` and `everloop chat` in a terminal: what people see, and press."""
+"""`everloop send` and `everloop chat` in a terminal: their output, and their keys."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*(3[0-7]|9[0-7]|38;5)[0-9;]*m")
 
 
 async def test_an_approval_is_given_by_arrow_keys(service: Service, shell: Shell, ledger: Path) -> None:
-    """The exact call is shown, and nothing is chosen yet; the model reads why somebody says no."""
+    """The exact call is shown, without a preselected answer; the model reads the reason for a no."""
     wipe = call("wipe", {"disk": "sda", "ledger": str(ledger)})
     service.script([Reply([wipe]), Reply(["Wiped."])])
     async with shell.terminal("send", "Wipe.", "--agent", "desk") as terminal:
@@ -77,7 +77,7 @@ async def test_a_secret_is_shown_nowhere(service: Service, shell: Shell, tmp_pat
 
 
 async def test_ctrl_c_leaves_a_task_and_twice_cancels_it(service: Service, shell: Shell) -> None:
-    """Once: 130, the task goes on, and the command that comes back is named. Twice: 5, and it is canceled."""
+    """Once: 130, the task goes on, and the command to return is shown. Twice: 5, and it is canceled."""
     gate = asyncio.Event()
     service.script([Reply(["It begins ", gate, "and ends."])])
     async with shell.terminal("send", "Go.", columns=200) as terminal:
@@ -129,7 +129,7 @@ async def test_an_artifact_is_offered_and_saved(service: Service, shell: Shell, 
 async def test_a_narrow_terminal_has_whole_words_and_no_colour_if_none_is_wanted(
     service: Service, shell: Shell
 ) -> None:
-    """The answer breaks between words; what is about calls is cut to the width."""
+    """The answer breaks between words; lines about calls are cut to the width."""
     words = "internationalisation " * 20
     service.script(
         [Reply([tool_call("report", '{"words": "a much longer list of words than fits"}')]), Reply([words])]
@@ -140,13 +140,15 @@ async def test_a_narrow_terminal_has_whole_words_and_no_colour_if_none_is_wanted
     lines = terminal.text.replace("\r", "").split("\n")
     assert not COLOUR.search(terminal.raw)
     assert [line.strip() for line in lines].count("internationalisation") == 20
-    pieces = re.split(r"[\r\n]", ESCAPE.sub("\n", terminal.raw))  # what runs is written over and over
+    pieces = re.split(
+        r"[\r\n]", ESCAPE.sub("\n", terminal.raw)
+    )  # the line of a running call is overwritten again and again
     assert max(len(piece) for piece in pieces if "report(" in piece) <= 40
 
 
 @pytest.mark.slow
 async def test_a_conversation_goes_on(service: Service, shell: Shell, tmp_path: Path) -> None:
-    """Lines, files, another agent, another try; what was written is remembered for its user alone."""
+    """Lines, files, another agent, another try; the input history is readable for its user alone."""
     (tmp_path / "notes.txt").write_text("eins zwei")
     service.script([Reply(["First."]), Reply(["Second."]), Reply(["Third."])])
     async with shell.terminal("chat") as terminal:

@@ -1,4 +1,4 @@
-"""A TCP relay before a server that cuts connections in the middle of what the server answers."""
+"""A TCP relay before a server that cuts connections in the middle of answers."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from tests.support.servers.relay import Connection, Relay
 
 @dataclass
 class CuttingRelay(Relay):
-    """Cuts each connection when so many bytes of answers have passed since it was told.
+    """Cuts each connection after so many bytes of answers.
 
-    `budgets` are those of the connections to come, one after another; then nothing is cut any more.
+    `budgets` are those of the next connections, one after another; later ones are not cut.
     """
 
     budgets: list[int] = field(default_factory=list[int])

@@ -1,4 +1,4 @@
-"""Addresses of gateways and agents, as a client is given them."""
+"""Addresses of gateways and agents, as users pass them to a client."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ from tests.support.servers.scripted_openai import QuietServer
 
 CARD = "/.well-known/agent-card.json"
 INSIDE = "http://inside.example:8080"
-"""What a gateway calls itself that does not know by which path it is reached."""
+"""Addresses in the card of a gateway without a setting for its public path."""
 
 V1 = "/ai/agents/v1"
 ADDRESSES: list[tuple[str, str, str | None, str]] = [
@@ -33,7 +33,7 @@ ADDRESSES: list[tuple[str, str, str | None, str]] = [
     ("", "/agents/desk", None, "/agents/desk"),
     ("", "", None, ""),
 ]
-"""Where a gateway is, what a client is given, and where below the gateway it is to call."""
+"""The address of a gateway, the client's argument, and the path of its calls below the gateway."""
 
 
 @pytest.mark.parametrize("public", ["", INSIDE])
@@ -41,7 +41,7 @@ ADDRESSES: list[tuple[str, str, str | None, str]] = [
 async def test_an_address_of_a_gateway_may_have_a_segment_called_agents(
     base: str, url: str, agent: str | None, called: str, public: str
 ) -> None:
-    """It is kept whole, for calls and for what is beside A2A, whatever the gateway calls itself."""
+    """It is kept unchanged, for A2A and for other calls, whatever address the card has."""
     asked = list[str]()
 
     async def card(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""What the client tells of an Everloop: answers, tool calls, questions, files, and lost connections."""
+"""The client with an Everloop: answers, tool calls, questions, files, and lost connections."""
 
 import asyncio
 import subprocess
@@ -50,7 +50,7 @@ REPORT = [
 
 
 def said(events: Sequence[Event]) -> str:
-    """Return the answer as somebody reads it who writes down what comes."""
+    """Return the answer as the concatenation of its pieces."""
     text = ""
     for event in events:
         if isinstance(event, TextDelta):
@@ -59,7 +59,7 @@ def said(events: Sequence[Event]) -> str:
 
 
 def gist(events: Sequence[Event]) -> list[object]:
-    """Return what happened, without what depends on where pieces were cut."""
+    """Return the events, without differences in the cuts between pieces."""
     found: list[object] = []
     for event in events:
         match event:
@@ -77,7 +77,7 @@ def gist(events: Sequence[Event]) -> list[object]:
 
 
 async def test_a_stream_tells_what_happens_and_ends_with_the_result(service: Service) -> None:
-    """Status, thoughts, tool calls with arguments and results, progress, the answer, what it took."""
+    """Status, thoughts, tool calls with arguments and results, progress, the answer, usage."""
     service.script(REPORT)
 
     async with Client(service.gateway.url) as client:
@@ -122,7 +122,7 @@ async def test_a_stream_tells_what_happens_and_ends_with_the_result(service: Ser
 async def test_a_stream_whose_connections_are_cut_loses_nothing_and_repeats_nothing(
     service: Service, seed: int
 ) -> None:
-    """Wherever the bytes end: the client goes on behind the last event, and says that it connects again."""
+    """Wherever the bytes end: the client goes on after the last event, and reports the reconnection."""
     service.script(REPORT)
     cuts = Random(seed)  # noqa: S311 -- the same places each time
 
@@ -149,7 +149,7 @@ async def test_a_stream_whose_connections_are_cut_loses_nothing_and_repeats_noth
 
 
 async def test_a_gateway_that_is_killed_is_waited_for(service: Service) -> None:
-    """SIGKILL in the middle of the answer: what follows comes from the next gateway at that address."""
+    """SIGKILL in the middle of the answer: the rest comes from the next gateway at that address."""
     gate = asyncio.Event()
     service.script([Reply(["The first ", "half, ", gate, "the second."])])
     gateway = await service.everloop.add_gateway()
@@ -171,7 +171,7 @@ async def test_a_gateway_that_is_killed_is_waited_for(service: Service) -> None:
 
 
 async def test_a_message_whose_answer_never_came_is_sent_again_and_counts_once(service: Service) -> None:
-    """Nobody knows whether it arrived: the same message finds its task."""
+    """The client cannot tell if it arrived: the same message finds its task."""
     service.script(REPORT)
 
     async with (
@@ -193,7 +193,7 @@ async def test_a_message_whose_answer_never_came_is_sent_again_and_counts_once(s
 
 
 async def test_who_watches_goes_on_behind_an_event(service: Service) -> None:
-    """Another client, later: exactly what follows; of a task that has ended, what it came to."""
+    """Another client, later, gets exactly the following events; of a task that has ended, its result."""
     service.script(REPORT)
 
     async with Client(service.gateway.url) as client:
@@ -210,7 +210,7 @@ async def test_who_watches_goes_on_behind_an_event(service: Service) -> None:
 
 
 async def test_questions_are_answered_in_place(service: Service, ledger: Path) -> None:
-    """By kind: text, one of some options, data that fit a schema, and a yes; a wrong answer is refused."""
+    """By kind: text, an option, data that fit a schema, and a yes; an invalid answer is refused."""
     path = str(ledger)
     asked = [
         call("book", {"kind": "selection", "ledger": path}),
@@ -245,7 +245,7 @@ async def test_questions_are_answered_in_place(service: Service, ledger: Path) -
 
 
 async def test_who_comes_later_is_told_of_the_calls_that_have_ended(service: Service, ledger: Path) -> None:
-    """A task that is sent as it stands tells of no calls: who watches it, or answers it, would miss some."""
+    """A task snapshot has no calls, so a client that watches or answers it would miss some."""
     wipes = [call("wipe", {"disk": disk, "ledger": str(ledger)}) for disk in ("sda", "sdb")]
     service.script([*(Reply([wipe]) for wipe in wipes), Reply(["Done."])])
 
@@ -270,7 +270,7 @@ async def _until_question(events: AsyncGenerator[Event]) -> AsyncGenerator[Event
 
 
 async def _waiting(client: Client, task_id: str) -> dict[str, OpenQuestion]:
-    """Return the questions of a task that are listed, by id; the list follows what a watcher sees."""
+    """Return the listed questions of a task, by id; the list follows the stream."""
     return {each.question_id: each async for each in client.questions() if each.task_id == task_id}
 
 
@@ -285,7 +285,10 @@ async def _questions_of(client: Client, task_id: str, count: int) -> list[Questi
 
 
 async def test_files_go_with_messages_and_come_back_as_streams(service: Service, tmp_path: Path) -> None:
-    """From a path or from bytes; a large artifact goes to a file piece by piece, and is there when whole."""
+    """From a path or from bytes.
+
+    A large artifact goes to a file piece by piece, and appears when complete.
+    """
     sent = tmp_path / "table.csv"
     sent.write_text("a,b\n1,2\n")
     (tmp_path / "gate").touch()
@@ -314,7 +317,7 @@ async def test_files_go_with_messages_and_come_back_as_streams(service: Service,
 
 
 async def test_an_answer_may_be_data(service: Service) -> None:
-    """Numbers that are whole stay whole."""
+    """Whole numbers stay whole."""
     service.script([Reply(['{"total": 2, "words": ["a", "b"]}'])])
 
     async with Client(service.at("counter")) as client:
@@ -326,7 +329,7 @@ async def test_an_answer_may_be_data(service: Service) -> None:
 
 
 async def test_what_cannot_be_done_is_said_in_words(service: Service) -> None:
-    """Wrong ids, addresses, states; a server that is not there; time that is up while the task goes on."""
+    """Wrong ids, addresses, states; a missing server; a timeout while the task goes on."""
     gate = asyncio.Event()
     service.script([Reply(["So far", gate, "."])])
     url = service.gateway.url
@@ -342,9 +345,7 @@ async def test_what_cannot_be_done_is_said_in_words(service: Service) -> None:
             await client.send()
         with pytest.raises(InvalidError, match=r"none\.txt cannot be read"):
             await client.send("x", files=["/none.txt"])
-        canceled = await client.cancel(
-            await until(lambda: _late(client))
-        )  # a busy server says nothing in time
+        canceled = await client.cancel(await until(lambda: _late(client)))  # a busy server answers too late
         gate.set()
     async with Client("http://127.0.0.1:9") as nobody:
         with pytest.raises(UnreachableError, match=r"no answer from .*is the gateway running"):
@@ -360,7 +361,7 @@ async def test_what_cannot_be_done_is_said_in_words(service: Service) -> None:
 
 
 async def _late(client: Client) -> str:
-    """Send a message, the same each time, until the time is up; return the id of its task, if it is known."""
+    """Send a message, the same each time, until the timeout; return the id of its task, if there is one."""
     with pytest.raises(WaitTimeoutError) as late:
         await client.send("Wait.", message_id="late", timeout=0.5)
     return late.value.result.id
@@ -385,13 +386,13 @@ async def test_an_agent_is_named_by_its_id_or_by_an_address(
 
 
 def test_the_client_calls_things_what_the_server_does() -> None:
-    """The client imports nothing of the server, so its words are compared."""
+    """The client imports no module of the server, so this test compares their words."""
     assert fold.RESPONSE == RESPONSE_ARTIFACT
     assert {*ServersState} | {"unspecified"} == {*TaskState}
 
 
 def test_the_client_loads_neither_a_gateway_nor_a_worker() -> None:
-    """Whoever has a gateway somewhere else needs none here."""
+    """A user with a remote gateway needs neither."""
     script = (
         "import sys, everloop.client; print([m for m in sys.modules if m.split('.')[0] in "
         "{'temporalio', 'redis', 'uvicorn', 'openai', 'boto3', 'mcp'} or m.startswith('everloop.') and not "
@@ -406,7 +407,7 @@ def test_the_client_loads_neither_a_gateway_nor_a_worker() -> None:
 async def test_a_server_on_this_machine_is_reached_without_a_proxy(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Proxies of the environment lead to the world outside, and know nothing of this machine."""
+    """Proxies of the environment are for other hosts."""
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""Servers and proxies that demand a client certificate, each in its way of saying so."""
+"""Servers and proxies that demand a client certificate, each with an error of its own."""
 
 import ssl
 from pathlib import Path
@@ -13,12 +13,12 @@ from tests.support.servers.tls import certificate_files, refusing_by_alert, runn
 
 @pytest.fixture
 def shown(tmp_path: Path) -> Path:
-    """What the server shows, and clients trust."""
+    """The certificate of the server, and the trust of clients."""
     return certificate_files("localhost", tmp_path)
 
 
 def demanding(shown: Path, known: Path, version: ssl.TLSVersion) -> ssl.SSLContext:
-    """Return a server that takes one client only."""
+    """Return a server that accepts one client certificate only."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(shown)
     context.load_verify_locations(known)
@@ -47,7 +47,7 @@ ALERTS: dict[str, tuple[ssl.TLSVersion, type[ClientError], str]] = {
 
 @pytest.mark.parametrize("case", ALERTS)
 async def test_an_alert_of_tls_says_what_to_give(shown: Path, tmp_path: Path, case: str) -> None:
-    """In TLS 1.2 a server that misses a certificate says no more than that TLS failed: it is a guess then."""
+    """In TLS 1.2 the alert is a general one: the error then names a certificate as a possible cause."""
     version, kind, said = ALERTS[case]
     (tmp_path / "another").mkdir()
     known, another = certificate_files("known", tmp_path), certificate_files("known", tmp_path / "another")
@@ -59,7 +59,7 @@ async def test_an_alert_of_tls_says_what_to_give(shown: Path, tmp_path: Path, ca
 
 
 async def test_what_is_not_trusted_and_files_that_are_none_are_said(shown: Path, tmp_path: Path) -> None:
-    """Each with the argument that helps; what works with both is a profile of the command's."""
+    """Each with the argument that helps; with valid ones the command stores a profile."""
     async with (
         running_tls_proxy(1, demanding(shown, shown, ssl.TLSVersion.TLSv1_3)) as port,
         Client(f"https://localhost:{port}") as strange,
@@ -74,7 +74,7 @@ async def test_what_is_not_trusted_and_files_that_are_none_are_said(shown: Path,
 async def test_a_server_that_goes_away_before_it_answers_may_miss_a_certificate(
     shown: Path, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
-    """Nothing tells that it does: it is named as one cause."""
+    """There is no sign of it: the error names it as one possible cause."""
     context = demanding(shown, certificate_files("known", tmp_path), version)
     async with (
         running_tls_proxy(1, context) as port,
@@ -86,7 +86,7 @@ async def test_a_server_that_goes_away_before_it_answers_may_miss_a_certificate(
 
 @pytest.mark.parametrize("said", ["No required SSL certificate was sent", "The SSL certificate error"])
 async def test_nginx_says_it_in_a_page(said: str) -> None:
-    """With a status that others use for bodies which they cannot read."""
+    """With a status that other servers use for unreadable bodies."""
     page = f"<html>\r\n<head><title>400 {said}</title></head>\r\n<body>\r\n</body>\r\n</html>\r\n"
     async with running() as everloop, Client(everloop.url) as client:
         everloop.script = [HTMLResponse(page, 400)]

@@ -1,4 +1,4 @@
-"""What the client asks an Everloop beside A2A, on a real one."""
+"""Calls of the client beside A2A, on a real Everloop."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -20,7 +20,7 @@ from tests.support.servers.scripted_openai import Reply, by_model, tool_call
 
 
 async def test_sub_agents_are_told_of_and_what_became_of_all_of_it(service: Service) -> None:
-    """Their events say whose they are, their questions are the task's; later their tasks can be read."""
+    """Their events name the sub-agent, their questions are the task's; later their tasks can be read."""
     service.script(
         by_model(
             lead=[Reply([tool_call("writer", '{"request": "Write a poem."}')]), Reply(["It is written."])],
@@ -31,7 +31,7 @@ async def test_sub_agents_are_told_of_and_what_became_of_all_of_it(service: Serv
     async with Client(service.at("lead")) as client:
         asked = await client.send("Go.")
         result = await client.answer(asked.id, "Autumn")
-        # What is told of the end comes before the history has it.
+        # The end is published before the history has it.
         events = await until(
             lambda: _events(client, asked.id), does=lambda past: past[-1].data.get("artifactId") == "response"
         )
@@ -67,7 +67,7 @@ async def _events(client: Client, task_id: str) -> list[PastEvent]:
 
 
 async def test_the_whole_result_of_a_call_can_be_read(service: Service) -> None:
-    """Of a long one events and tasks have the beginning, and say where the rest is."""
+    """Events and tasks have the beginning of a long result, and the address of the rest."""
     service.script([Reply([tool_call("repeat", '{"text": "ab", "times": 40000}')]), Reply(["Done."])])
 
     async with Client(service.gateway.url) as client:
@@ -78,7 +78,7 @@ async def test_the_whole_result_of_a_call_can_be_read(service: Service) -> None:
 
 
 async def test_a_fork_goes_on_from_the_past(service: Service) -> None:
-    """With another message; the same request again finds it. What cannot be forked is said in words."""
+    """With another message; the same request again finds it. A refused fork has a clear error."""
     calls = Reply([tool_call("report", '{"words": "one"}')])
     service.script([calls, Reply(["The answer."]), Reply(["Otherwise."])])
 
@@ -99,7 +99,7 @@ async def test_a_fork_goes_on_from_the_past(service: Service) -> None:
 
 
 async def test_schedules_are_made_changed_run_and_removed(service: Service) -> None:
-    """The agent of the client gets the message, with its file; the same again changes nothing."""
+    """The agent of the client gets the message, with its file; a repeat changes nothing."""
     service.script([Reply(["Reported."])])
     notes = Part(raw=b"notes", filename="notes.txt", media_type="text/plain")
 

@@ -1,4 +1,4 @@
-"""The client against the SDK's own server: all that A2A has works, and what it has not is said in words."""
+"""The client against the SDK's own server: all of A2A works, and missing features are clear errors."""
 
 import asyncio
 
@@ -71,7 +71,7 @@ async def test_what_a2a_has_works(kind: str) -> None:
 
 
 async def test_a_stream_without_ids_goes_on_all_the_same() -> None:
-    """The server tells the whole task again; the client tells what is new of it."""
+    """The server sends the whole task again; the client reports only new content of it."""
     async with running_peer() as peer, Client(peer.url) as client:
         peer.cut = 2
         events: list[Event] = []
@@ -103,7 +103,7 @@ async def test_where_nobody_may_subscribe_the_task_is_read() -> None:
 
 
 async def test_a_message_that_may_have_arrived_is_not_sent_twice() -> None:
-    """A server that is no Everloop may take it for another one; the caller decides."""
+    """Servers other than Everloop may take it for another one; the caller decides."""
     async with running_peer() as peer, Client(peer.url) as client:
         peer.cut = 0
         with pytest.raises(UnreachableError) as lost:
@@ -114,7 +114,7 @@ async def test_a_message_that_may_have_arrived_is_not_sent_twice() -> None:
 
 
 async def test_questions_come_with_their_schema() -> None:
-    """Also of a server that describes them as an Everloop does."""
+    """Also from a server that describes them as an Everloop does."""
     async with running_peer() as peer, Client(peer.url) as client:
         events = [event async for event in client.stream("want integer")]
 
@@ -123,7 +123,7 @@ async def test_questions_come_with_their_schema() -> None:
 
 
 async def test_credentials_go_to_the_server_that_was_named() -> None:
-    """As a token or a key; to no other server that the card or a part names, unless that was named too."""
+    """As a token or a key; to no other server in the card or a part, unless it was named too."""
     async with running_peer() as peer, running_peer() as other:
         peer.wants = "t-1"
         async with Client(peer.url, token="t-0") as wrong:
@@ -151,7 +151,7 @@ def _send_elsewhere(peer: RemoteAgent, url: str) -> None:
 
 
 async def test_what_only_an_everloop_has_is_said_in_words() -> None:
-    """And what this client does not speak: a server of A2A 0.3."""
+    """So are unsupported servers: those of A2A 0.3."""
     async with running_peer() as peer, Client(peer.url) as client:
         with pytest.raises(ExtensionMissingError, match=r"it is no Everloop.*works: send, stream, watch"):
             await client.usage("t")

@@ -1,4 +1,4 @@
-"""What servers do that keep to the letter: events cut between two ids, errors in the middle, refusals."""
+"""Legal but rare behaviour of servers: events cut between two ids, errors in the middle, refusals."""
 
 import asyncio
 import json
@@ -47,9 +47,9 @@ class _CutError(Exception):
 
 @dataclass
 class Everloop:
-    """Answers each call with what comes next in its script: a response, or pieces of a stream.
+    """Answers each call with the next entry of its script: a response, or pieces of a stream.
 
-    At "cut" it drops the connection. Who reads the task when its turn has not come gets one without calls.
+    At "cut" it drops the connection. A read of the task that is not in the script gets one without calls.
     """
 
     url: str = ""
@@ -202,7 +202,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("loss", LOSSES)
 async def test_the_answer_is_told_once(loss: str) -> None:
-    """However a connection ends: what was told, and no more, stands before what follows."""
+    """After any end of a connection the text so far, and no more, precedes the rest."""
     first, second, after = LOSSES[loss]
     async with running() as everloop, Client(everloop.url) as client:
         everloop.script = [first, second]
@@ -224,7 +224,7 @@ async def test_the_answer_is_told_once(loss: str) -> None:
 
 @pytest.mark.parametrize("ending", ["retry: 1000\n\n", "cut"])
 async def test_an_answered_question_is_not_asked_again(ending: str) -> None:
-    """The task shows it a moment longer: whoever loses the connection then is not told that it waits."""
+    """The task shows it a moment longer: a client that loses the connection then does not report it again."""
     asked: Json = {"messageId": "q", "role": "ROLE_AGENT", "parts": [{"text": "Which?"}]}
     shown: Json = {"state": "TASK_STATE_INPUT_REQUIRED", "message": asked}
     old: Json = {"task": {"id": "t", "contextId": "c", "status": shown}}
@@ -245,7 +245,7 @@ def asking(*ids: str) -> Json:
 
 
 async def test_a_question_that_stays_open_is_told_once() -> None:
-    """Each status names all that are open: another one comes, and one is answered."""
+    """Each status names all open questions: another one comes, and one is answered."""
     async with running() as everloop, Client(everloop.url) as client:
         updates = [task("WORKING"), asking("a"), asking("a", "b"), asking("b")]
         everloop.script = [[*map(event, updates), COMPLETED]]
@@ -255,7 +255,7 @@ async def test_a_question_that_stays_open_is_told_once() -> None:
 
 
 async def test_an_answer_may_start_over() -> None:
-    """The model was asked again: what came before is void. What ends lines in Unicode ends none here."""
+    """The model was called again: the earlier text is void. Line ends of Unicode do not end an event."""
     pieces = [
         event(task("WORKING"), "1"),
         event(chunk("response", "Hm\u2028"), "2").replace("\\u2028", "\u2028"),
@@ -284,7 +284,7 @@ async def test_an_answer_may_start_over() -> None:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 async def test_lines_end_as_they_may(end: str) -> None:
-    """Wherever their ends are cut."""
+    """Wherever they are cut."""
     pieces = [event(task("WORKING"), "1"), event(chunk("response", "ab"), "2"), COMPLETED]
     whole = "".join(pieces).replace("\n", end)
     async with running() as everloop, Client(everloop.url) as client:
@@ -315,7 +315,7 @@ REFUSALS: dict[str, tuple[Response | list[str], type[ClientError], str]] = {
 
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_a_refusal_says_what_it_is(case: str) -> None:
-    """At once: only what may have been taken in is sent again."""
+    """At once: only a request that may have been taken in is sent again."""
     answer, kind, words = REFUSALS[case]
     async with running() as everloop, Client(everloop.url) as client:
         everloop.script = [answer]
@@ -338,7 +338,7 @@ async def test_a_refusal_that_would_come_again_is_not_waited_out() -> None:
 
 
 async def test_a_task_whose_streams_all_end_is_read() -> None:
-    """Of a server that is no Everloop, nothing tells that the next subscription would last longer."""
+    """A server other than Everloop gives no sign that the next subscription would last longer."""
     async with running() as everloop, Client(everloop.url) as client:
         everloop.extensions = []
         everloop.script = [[event(task("WORKING"))], [event(task("WORKING"))]]
@@ -364,7 +364,7 @@ ANSWERS_BESIDE: dict[str, tuple[Response, type[ClientError], str]] = {
 
 @pytest.mark.parametrize("case", ANSWERS_BESIDE)
 async def test_what_is_answered_beside_a2a_is_an_error_of_the_client_too(case: str) -> None:
-    """At the address that the card names."""
+    """At the address in the card."""
     answer, kind, words = ANSWERS_BESIDE[case]
     async with running() as everloop, Client(everloop.url) as client:
         everloop.script = [answer, JSONResponse({"total": {"inputTokens": 3, "later": 1}, "more": {}})]
@@ -374,7 +374,7 @@ async def test_what_is_answered_beside_a2a_is_an_error_of_the_client_too(case: s
 
 
 async def test_a_server_that_stays_away_is_not_waited_for_without_end() -> None:
-    """Only as long as was said."""
+    """Only for the given time."""
     async with running() as everloop, Client(everloop.url, reconnect=0.5) as client:
         everloop.script = [[event(task("WORKING"), "1"), "cut"], *[_refusal(502)] * 20]
         with pytest.raises(UnreachableError, match="cannot be reached"):
@@ -384,7 +384,7 @@ async def test_a_server_that_stays_away_is_not_waited_for_without_end() -> None:
 
 
 async def test_each_call_names_the_tenant_of_the_card() -> None:
-    """A2A 1.0 §4.4.6: what the interface of an agent says, its clients send back."""
+    """A2A 1.0 §4.4.6: clients send back the tenant of an agent's interface."""
     async with running() as everloop, Client(everloop.url) as client:
         everloop.tenant = "ours"
         everloop.script = [[event(task("COMPLETED"))], [event(task("COMPLETED"))]]

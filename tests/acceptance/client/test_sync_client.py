@@ -1,4 +1,4 @@
-"""The client without asyncio: it has all that the other one has, and does the same."""
+"""The client without asyncio: the same methods and behaviour as the asynchronous one."""
 
 import asyncio
 import inspect
@@ -11,7 +11,10 @@ from tests.support.rigs.deployment import Service
 
 
 async def test_the_client_without_asyncio_does_the_same_where_a_loop_runs(service: Service) -> None:
-    """As in a notebook: this test has a loop of its own. What is left early, or left behind, ends with it."""
+    """As in a notebook: this test has a loop of its own.
+
+    Streams that are left early, and clients that are not closed, end with it.
+    """
     service.script([*REPORT, *REPORT])
     left_behind = list[asyncio.Task[None]]()
 

@@ -1,4 +1,4 @@
-"""An agent whose tools make what the console has to show: artifacts of all kinds, steps that take long."""
+"""An agent whose tools make all that the console shows: artifacts of all kinds, steps that take long."""
 
 import asyncio
 import json
@@ -76,7 +76,7 @@ def _rows() -> Iterator[dict[str, JsonValue]]:
 
 @tool(idempotent=True, timeout=LONG)
 async def count_lines(path: str, ledger: str, gate: str, context: ToolContext) -> str:
-    """Note that it began, tell how far it is, and wait until the gate file is there."""
+    """Mark the beginning, report progress, and wait for the gate file."""
     await context.progress(f"reading {path}")
     if ledger:
         await asyncio.to_thread(append_line, ledger, context.idempotency_key)
@@ -98,7 +98,7 @@ class Stop(BaseModel):
 
 
 class Trip(BaseModel):
-    """What a form with fields alone cannot ask for."""
+    """Nested data that a form with fields alone cannot request."""
 
     name: str
     stops: list[Stop]

@@ -1,4 +1,4 @@
-"""Starts the browser that Playwright drives: one of npm on Linux, elsewhere the installed Chrome."""
+"""Starts the browser for Playwright: one of npm on Linux, elsewhere the installed Chrome."""
 
 import asyncio
 import sys
@@ -27,7 +27,7 @@ _ARGUMENTS = (
 
 @asynccontextmanager
 async def running_browser(directory: Path) -> AsyncGenerator[Browser]:
-    """Run a browser that keeps its files in `directory`."""
+    """Run a browser with its profile in `directory`."""
     program = await asyncio.to_thread(_unpacked, directory) if sys.platform == "linux" else None
     channel = None if program else "chrome"
     async with async_playwright() as playwright:

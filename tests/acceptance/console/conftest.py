@@ -1,4 +1,4 @@
-"""What the tests in a browser share: agents on a gateway and a worker, and a tab that has to stay clean."""
+"""Fixtures of the browser tests: agents on a gateway and a worker, and a tab without errors."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -15,7 +15,7 @@ from tests.support.rigs.deployment import Service, running_service
 from tests.support.rigs.people import PEOPLE_AGENT
 
 TIMEOUT = 30_000
-"""Milliseconds until the page shows what is expected, on a busy machine."""
+"""Timeout for the expected content of a page on a busy machine, in milliseconds."""
 
 OpenTab = Callable[[], Awaitable[Page]]
 
@@ -36,7 +36,7 @@ async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Br
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def open_tab(service: Service, browser: Browser) -> AsyncGenerator[OpenTab]:
-    """Open tabs; what breaks the console's content security policy, or raises, fails the test."""
+    """Open tabs; a violation of the console's content security policy, or an exception, fails the test."""
     async with opening_tabs(service.gateway.url, browser) as opened:
         yield opened
 
@@ -49,13 +49,13 @@ async def page(open_tab: OpenTab) -> Page:
 
 @asynccontextmanager
 async def opening_tabs(url: str, browser: Browser) -> AsyncGenerator[OpenTab]:
-    """Open tabs that share what a browser keeps, and close them."""
+    """Open tabs with a shared browser context, and close them."""
     context = await browser.new_context(viewport={"width": 1280, "height": 800})
     expect.set_options(timeout=TIMEOUT)
     problems: list[str] = []
 
     def note(said: ConsoleMessage) -> None:
-        # What a page of an agent tries within its frame is forbidden there, which is not ours to avoid.
+        # Forbidden attempts of an agent's page in its frame are expected.
         if "Content Security Policy" in said.text and "/console/frame" not in said.location["url"]:
             problems.append(said.text)
 
@@ -73,8 +73,8 @@ async def opening_tabs(url: str, browser: Browser) -> AsyncGenerator[OpenTab]:
 
 
 async def say(page: Page, text: str) -> None:
-    """Send a message in the chat that the tab shows."""
+    """Send a message in the chat of the tab."""
     written = page.get_by_role("textbox", name="Write a message")
     await written.fill(text)
-    await expect(page.get_by_role("button", name="Send")).to_be_enabled()  # once the agents are known
+    await expect(page.get_by_role("button", name="Send")).to_be_enabled()  # once the agents are loaded
     await written.press("Enter")

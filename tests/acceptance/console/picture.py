@@ -33,11 +33,11 @@ STUCK = {
     "writer": "Write to the customer of order A-1002",
     "clerk": "File the invoices of last week",
 }
-"""What each of the agents is asked whose tasks are stuck."""
+"""The message to each of the agents whose tasks are stuck."""
 
 
 class Shape(TypedDict):
-    """A rectangle or a line of text, where it stands, in pixels."""
+    """A rectangle or a line of text, with its position in pixels."""
 
     x: float
     y: float
@@ -53,13 +53,13 @@ class Shape(TypedDict):
 
 
 _SHAPES = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
-"""What stands on the page, from the back to the front."""
+"""The shapes of a page, from the back to the front."""
 
 _FAMILIES = {"mono": "ui-monospace,Menlo,Consolas,monospace", "sans": "system-ui,sans-serif"}
 
 
 async def draw(page: Page, title: str) -> str:
-    """Return what a tab shows as SVG."""
+    """Return the content of a tab as SVG."""
     shapes: list[Shape] = await page.evaluate(_SHAPES)
     for frame in page.frames[1:]:
         place = await (await frame.frame_element()).bounding_box()
@@ -89,7 +89,7 @@ def _element(shape: Shape) -> str:
     base = shape["y"] + shape["height"] / 2 + shape["size"] * 0.35
     weight = f' font-weight="{shape["weight"]}"' if shape["weight"] != "400" else ""
     family = f' font-family="{_FAMILIES["mono"]}"' if shape["family"] == "mono" else ""
-    # As wide as here, whatever font there is.
+    # The same width with every font.
     length = f' textLength="{width}" lengthAdjust="spacingAndGlyphs"' if shape["width"] > 30 else ""
     return (
         f'<text x="{x}" y="{base:.4g}" font-size="{shape["size"]:g}" fill="{shape["fill"]}"{weight}{family}'
@@ -131,7 +131,7 @@ async def _say(page: Page, words: str) -> None:
 
 
 async def draw_demo(directory: Path) -> str:
-    """Run the demo, and return a picture of what the console shows of it."""
+    """Run the demo, and return a picture of it in the console."""
     async with _running(directory / "stack") as stack, _page(directory) as page:
         await page.goto(stack["console"])
         await _say(page, REQUEST)
@@ -165,7 +165,7 @@ async def draw_stuck(directory: Path) -> tuple[str, str]:
             await expect(page.locator(".task-foot .badge")).to_be_visible()
         await page.set_viewport_size({"width": WIDTH, "height": 480})
         await page.goto(f"{stack['console']}/operator")
-        # A tool is spoken of when it has run for a minute.
+        # A tool is reported when it has run for a minute.
         await expect(page.get_by_role("region", name="The task is stuck")).to_have_count(len(STUCK))
         console = await draw(page, "Tasks that are stuck, on the page Operator of the console")
 
@@ -179,7 +179,7 @@ async def draw_stuck(directory: Path) -> tuple[str, str]:
 
 
 async def write_pictures(folder: Path) -> None:
-    """Draw all, and write them to where the documents are that show them."""
+    """Draw all pictures, and write them to the documents that show them."""
     await asyncio.to_thread(build)
     with tempfile.TemporaryDirectory() as demo, tempfile.TemporaryDirectory() as stuck:
         drawn = await draw_demo(Path(demo))

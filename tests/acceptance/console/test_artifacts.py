@@ -1,4 +1,4 @@
-"""What agents make, in a browser: shown as what it is, and never run."""
+"""Artifacts of agents in a browser: shown by kind, and never run."""
 
 import pytest
 from playwright.async_api import Page, expect
@@ -24,7 +24,7 @@ PAGE_OF_AN_AGENT = """
 
 
 async def publish(service: Service, page: Page, *artifacts: tuple[str, str, str]) -> None:
-    """Let the agent write artifacts (kind, name, content), and open the tab that shows them."""
+    """Script the agent to write artifacts (kind, name, content), and open the tab that shows them."""
     calls = [
         call("publish", {"kind": kind, "name": name, "content": content}, index)
         for index, (kind, name, content) in enumerate(artifacts)
@@ -50,7 +50,7 @@ async def test_a_dataset_is_a_table_with_pages(service: Service, page: Page) -> 
 
 
 async def test_each_kind_is_shown_as_what_it_is(service: Service, page: Page) -> None:
-    """Markdown is formatted, code coloured, JSON a tree, a picture one, other text is as it was written."""
+    """Markdown is formatted, code coloured, JSON a tree, a picture drawn, other text is unchanged."""
     await publish(
         service,
         page,
@@ -78,7 +78,7 @@ async def test_each_kind_is_shown_as_what_it_is(service: Service, page: Page) ->
 
 
 async def test_a_page_of_an_agent_runs_nothing_and_reaches_nobody(service: Service, page: Page) -> None:
-    """It is shown with its styles, in a frame of another origin, without scripts, pictures and ways out."""
+    """It is shown with its styles, in a frame of another origin, without scripts, pictures or links out."""
     reached: list[str] = []
     await publish(service, page, ("text/html", "site.html", PAGE_OF_AN_AGENT))
     page.on("response", lambda one: reached.append(one.url) if one.frame.parent_frame else None)
@@ -98,7 +98,7 @@ async def test_a_page_of_an_agent_runs_nothing_and_reaches_nobody(service: Servi
 
 
 async def test_names_and_pictures_of_agents_are_harmless(service: Service, page: Page) -> None:
-    """Names of files are text, also where they are downloaded; what scripts an SVG has is dead."""
+    """Names of files are text, also in downloads; scripts of an SVG do not run."""
     evil = '<img src=x onerror="window.harmed=1">.svg'
     picture = (
         '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" onload="top.harmed=1">'

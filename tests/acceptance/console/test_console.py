@@ -1,4 +1,4 @@
-"""The console in a browser, in short: it talks, asks, and lives through the end of a gateway."""
+"""The console in a browser, in short: it talks, asks, and survives the end of a gateway."""
 
 import asyncio
 import gzip
@@ -20,7 +20,7 @@ EVIL = '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>'
 async def test_an_answer_streams_behind_the_calls_that_led_to_it(
     service: Service, page: Page, tmp_path: Path
 ) -> None:
-    """The call is a card with arguments and result; the text is there before it is whole."""
+    """The call is a card with arguments and result; the text appears before it is complete."""
     goes_on, ledger = asyncio.Event(), str(tmp_path / "ledger")
     payment = call("pay", {"amount": 1, "to": "Ada", "ledger": ledger})
     service.script([Reply([payment]), Reply(["It is ", goes_on, "**paid**."])])
@@ -38,7 +38,7 @@ async def test_an_answer_streams_behind_the_calls_that_led_to_it(
 
 
 async def test_a_call_waits_for_an_approval(service: Service, page: Page, tmp_path: Path) -> None:
-    """The exact call is shown; it runs once somebody has said yes, and the reload shows how it went."""
+    """The exact call is shown; it runs once after a yes, and a reload shows its result."""
     ledger = tmp_path / "ledger"
     service.script([Reply([call("wipe", {"disk": "C", "ledger": str(ledger)})]), Reply(["Wiped."])])
 
@@ -54,7 +54,7 @@ async def test_a_call_waits_for_an_approval(service: Service, page: Page, tmp_pa
 
 
 async def test_a_double_click_decides_one_question(service: Service, page: Page, tmp_path: Path) -> None:
-    """The next one moves up under the pointer: a press that was meant for the first does nothing to it."""
+    """The next one moves up under the pointer: the second click does not answer it."""
     ledger = tmp_path / "ledger"
     wipes = [call("wipe", {"disk": disk, "ledger": str(ledger)}, n) for n, disk in enumerate("EF")]
     service.script([Reply(wipes), Reply(["Wiped."])])
@@ -88,7 +88,7 @@ async def test_a_killed_gateway_costs_nothing(service: Service, page: Page) -> N
 
 
 async def test_what_models_and_tools_say_is_never_run(service: Service, page: Page) -> None:
-    """HTML is text, links of scripts are none, and no image is fetched."""
+    """HTML is text, script links are not links, and no image is fetched."""
     service.script(
         [
             Reply([call("pay", {"amount": EVIL})]),
@@ -106,7 +106,7 @@ async def test_what_models_and_tools_say_is_never_run(service: Service, page: Pa
 
 
 async def test_all_of_it_is_small(service: Service) -> None:
-    """Scripts and styles have at most 250 KB together, compressed; what only some pages need comes later."""
+    """Scripts and styles have at most 250 KB together, compressed; those of few pages are loaded later."""
     files = [file for file in (DIST / "assets").iterdir() if file.suffix in {".js", ".css"}]
     async with httpx.AsyncClient(base_url=service.gateway.url) as client:
         served = [(await client.get(f"/console/assets/{file.name}")).content for file in files]

@@ -1,4 +1,4 @@
-"""Conversations and artifacts in a browser: looked at, renamed, and deleted for good."""
+"""Conversations and artifacts in a browser: read, renamed, and deleted for good."""
 
 import json
 from pathlib import Path
@@ -14,11 +14,11 @@ from tests.support.servers.scripted_openai import Reply
 pytestmark = pytest.mark.slow
 
 DELETION = 120_000
-"""Milliseconds until nothing is left on a busy machine: Temporal takes its time to forget."""
+"""Timeout of a deletion on a busy machine, in milliseconds: Temporal deletes with a delay."""
 
 
 async def begin(service: Service, page: Page, words: str) -> None:
-    """Let the agent write an artifact in a new context, and open that."""
+    """Script the agent to write an artifact in a new context, and open that."""
     artifact = {"kind": "text/markdown", "name": f"{words} notes", "content": f"# {words} in notes"}
     service.script([Reply([call("publish", artifact)]), Reply(["Noted."])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
@@ -47,7 +47,7 @@ async def test_a_context_tells_all_that_was_said(service: Service, page: Page) -
 
 
 async def test_a_context_is_renamed_and_kept_for_as_long_as_is_said(service: Service, page: Page) -> None:
-    """What is no length of time is refused in words."""
+    """An invalid retention is refused with a clear error."""
     await begin(service, page, "Hazel")
     await page.get_by_role("button", name="Change").click()
     await page.get_by_role("textbox", name="Title").fill("Hazel, renamed")
@@ -64,7 +64,7 @@ async def test_a_context_is_renamed_and_kept_for_as_long_as_is_said(service: Ser
 
 
 async def test_artifacts_tasks_and_contexts_are_deleted(service: Service, page: Page) -> None:
-    """After a question; the page says when nothing is left."""
+    """After a confirmation; the page reports the end of the deletion."""
     await begin(service, page, "Poplar")
     await page.get_by_role("link", name="Artifacts").click()
     row = page.locator(".artifact", has_text="Poplar notes")

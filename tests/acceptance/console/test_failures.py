@@ -70,7 +70,7 @@ async def _restart_gateway(service: Service, page: Page) -> None:
 
 
 async def test_two_tabs_see_the_same(service: Service, open_tab: OpenTab, page: Page) -> None:
-    """What one tab answers, the other sees answered; an answer of both is taken once."""
+    """An answer in one tab appears in the other; an answer in both counts once."""
     service.script([Reply([call("send_report", {"to": "Bea"})]), Reply(["Sent to Bea."])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
     await say(page, "Send it to Bea")
@@ -88,7 +88,7 @@ async def test_two_tabs_see_the_same(service: Service, open_tab: OpenTab, page: 
 
 
 async def test_a_slow_network_delays_and_breaks_nothing(service: Service, page: Page) -> None:
-    """With half a second to and fro and a few KB a second, all of an answer comes, in order."""
+    """With a round trip of half a second and a few KB a second, all of an answer comes, in order."""
     words = [f"word{number} " for number in range(200)]
     service.script([Reply(words)])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
@@ -104,7 +104,7 @@ async def test_a_slow_network_delays_and_breaks_nothing(service: Service, page: 
 
 
 async def test_a_gateway_that_is_away_is_said_and_waited_for(service: Service, page: Page) -> None:
-    """Lists say what is wrong, and are there again by themselves."""
+    """Lists show the error, and come back by themselves."""
     await page.get_by_role("link", name="Tasks").click()
     await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
     service.gateway.process.kill()

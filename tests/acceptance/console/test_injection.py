@@ -1,4 +1,4 @@
-"""What others may write into the console: it is text wherever it stands, and never runs."""
+"""Foreign content in the console: it is text everywhere, and never runs."""
 
 import asyncio
 
@@ -23,13 +23,13 @@ LINKS = """
 
 
 async def is_unharmed(page: Page) -> bool:
-    """Whether nothing ran, and nothing of others stands in the page."""
+    """True if nothing ran, and no foreign element is on the page."""
     found = await page.locator("main script, main img[src=x], main iframe, main form[action]").count()
     return found == 0 and await page.evaluate("window.harmed") is None
 
 
 async def test_names_of_tools_and_their_arguments_are_text(service: Service, page: Page) -> None:
-    """Also those that the model invents: in the card, the events, the timeline and the usage."""
+    """Also invented ones of the model: in the card, the events, the timeline and the usage."""
     service.script([Reply([tool_call(EVIL, f'{{"a": "{"x" * 9}"}}')]), Reply(["There is none."])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
 
@@ -47,7 +47,7 @@ async def test_names_of_tools_and_their_arguments_are_text(service: Service, pag
 
 
 async def test_what_a_model_writes_leads_nowhere_but_apart(service: Service, page: Page) -> None:
-    """Links of the web open in a tab of their own that knows nothing of this one; all others are none."""
+    """Links to the web open in a tab without access to this one; other links are not active."""
     service.script([Reply([Reasoning(EVIL), LINKS])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
 
@@ -92,7 +92,7 @@ async def test_names_of_files_that_are_sent_are_text(service: Service, page: Pag
 
 
 async def test_all_of_a_call_is_seen_before_it_is_approved(service: Service, page: Page) -> None:
-    """However long, and whatever in it would not be seen or reorder the rest; a line that was begun waits."""
+    """At any length, with characters that are invisible or reorder the rest; a half-typed message stays."""
     to = "alice\u202ebob\u200b" + " " * 500 + "\n" * 50 + "and all others" + "x" * 3000
     goes_on = asyncio.Event()
     service.script([Reply(["One moment. ", goes_on, call("send_report", {"to": to})]), Reply(["Not sent."])])

@@ -1,4 +1,4 @@
-"""Large tasks in a browser: what is not in sight costs nothing."""
+"""Large tasks in a browser: content out of sight costs nothing."""
 
 import re
 
@@ -14,10 +14,10 @@ pytestmark = pytest.mark.slow
 
 CALLS = 50
 ITERATIONS = 100
-"""Two events a call: with those of the model some 10,000."""
+"""Two events for each call: with those of the model some 10,000."""
 
 LONGEST = 1000
-"""Milliseconds that a frame may take on a busy machine; by itself it takes a tenth."""
+"""Limit of a frame on a busy machine, in milliseconds; an idle one takes a tenth."""
 
 _LONGEST_FRAME = """() => new Promise(resolve => {
   const scroller = document.querySelector('.turns');
@@ -62,7 +62,7 @@ async def test_ten_thousand_events_are_smooth(service: Service, page: Page) -> N
 
 
 async def test_an_answer_of_five_megabytes_is_smooth(service: Service, page: Page) -> None:
-    """It streams, is read to its end, and is not all made into HTML at once."""
+    """It streams, is rendered to its end, and is not converted to HTML at once."""
     paragraph = (
         "## Part\n\nSome **bold** words, `code`, and [a link](https://example.org).\n\n- one\n- two\n\n" * 10
     )

@@ -1,4 +1,4 @@
-"""Who may use the console: whoever proves to the gateway who it is; and where it is switched off, nobody."""
+"""Access to the console: every caller that the gateway authenticates; no page if it is switched off."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ async def log_in(page: Page, secret: str) -> None:
 
 
 async def test_a_key_or_a_token_logs_in(service: Service, open_tab: OpenTab, tmp_path: Path) -> None:
-    """For this tab alone, without cookies; each sees its owner's tasks, and who logs out sees none."""
+    """For this tab alone, without cookies; each user sees the owner's tasks, and none after the logout."""
     key, kept = new_key("ada", (READ, WRITE), None)
     add_key(tmp_path / "keys", kept)
     signing = SigningKey()
@@ -64,7 +64,7 @@ async def test_a_key_or_a_token_logs_in(service: Service, open_tab: OpenTab, tmp
 async def test_a_login_that_ends_is_said_and_lost_is_nothing(
     service: Service, page: Page, tmp_path: Path
 ) -> None:
-    """The page says why, in the gateway's words; who logs in again finds the task, which has gone on."""
+    """The page shows the gateway's reason; after the next login the task is there, and has gone on."""
     signing, goes_on = SigningKey(), asyncio.Event()
     gateway = await service.everloop.add_gateway(
         EVERLOOP_AUTH="jwt",
@@ -88,7 +88,7 @@ async def test_a_login_that_ends_is_said_and_lost_is_nothing(
 
 
 async def test_it_can_be_switched_off(service: Service) -> None:
-    """Then there is no such page; all else is there."""
+    """The page then does not exist; all other addresses do."""
     gateway = await service.everloop.add_gateway(EVERLOOP_CONSOLE="false")
 
     async with httpx.AsyncClient(base_url=gateway.url) as client:

@@ -1,4 +1,4 @@
-"""What operators see and do in a browser: how the system fares, what is stuck, and what helps."""
+"""Pages and actions of operators in a browser: health, stuck tasks, and remedies."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_the_system_page_says_who_works_on_what(service: Service, page: Page) -> None:
-    """Health, queues, workers and versions; axe finds nothing serious."""
+    """Health, queues, workers and versions; axe finds no serious problem."""
     await page.get_by_role("link", name="System").click()
 
     await expect(page.get_by_role("list", name="Health")).to_contain_text("temporal")
@@ -32,9 +32,9 @@ async def test_the_system_page_says_who_works_on_what(service: Service, page: Pa
 
 
 async def test_a_task_that_failed_is_reset(service: Service, page: Page) -> None:
-    """The list says why it does not go on; the button lets it, and the events tell what was done.
+    """The list has the reason; the button resets it, and the events name the action.
 
-    The run that has failed is still counted, as a run.
+    The failed run is still counted, as a run.
     """
     service.script([Refusal(401, message="the key is wrong")])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
@@ -59,7 +59,7 @@ async def test_a_task_that_failed_is_reset(service: Service, page: Page) -> None
 
 
 async def test_a_call_is_skipped(service: Service, page: Page, tmp_path: Path) -> None:
-    """At its card, by whoever comes later, with a note for the model; who did it stands in the events."""
+    """At its card, also after a reload, with a note for the model; the events name the operator."""
     gate = str(tmp_path / "never")
     hanging = call("count_lines", {"path": "c.md", "ledger": "", "gate": gate})
     service.script([Reply([hanging]), Reply(["It was skipped."])])
@@ -67,7 +67,7 @@ async def test_a_call_is_skipped(service: Service, page: Page, tmp_path: Path) -
     await say(page, "Count for ever")
     await expect(page.locator(".progress")).to_be_visible()
     await page.get_by_role("link", name="Details").click()
-    await page.reload()  # whoever comes later has not seen the call begin
+    await page.reload()  # after the reload the page has not seen the call begin
     await page.locator(".call-head").click()
 
     await page.get_by_role("button", name="Skip this call").click()
@@ -84,7 +84,7 @@ async def test_a_call_is_skipped(service: Service, page: Page, tmp_path: Path) -
 
 
 async def test_a_paused_task_goes_on(service: Service, page: Page, tmp_path: Path) -> None:
-    """The page says who paused it and why; Resume lets it go on, which its events tell."""
+    """The page shows who paused it and why; Resume continues it, and the events name that."""
     gate = tmp_path / "gate"
     hanging = call("count_lines", {"path": "c.md", "ledger": "", "gate": str(gate)})
     service.script([Reply([hanging]), Reply(["It has 120."])])

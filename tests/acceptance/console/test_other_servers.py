@@ -1,4 +1,4 @@
-"""The console in front of servers that do not serve it: of others, and a gateway that has no pages."""
+"""The console before servers that do not serve it: foreign ones, and a gateway without pages."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -27,7 +27,7 @@ _OF_THE_CONNECTION = {"host", "content-length", "transfer-encoding"}
 
 
 async def test_a_server_of_others_is_talked_to_by_a2a_alone(browser: Browser) -> None:
-    """Its one agent streams, asks and is listed, also when the connection is lost; what it lacks is said."""
+    """Its one agent streams, asks and is listed, also after a lost connection; missing features are named."""
     await asyncio.to_thread(build)
     async with (
         running_peer() as peer,
@@ -61,7 +61,7 @@ async def test_a_server_of_others_is_talked_to_by_a2a_alone(browser: Browser) ->
 
 
 async def test_another_gateway_is_one_like_ours(service: Service, browser: Browser) -> None:
-    """Whoever serves the pages, all of them work in front of a gateway that has the extension."""
+    """All pages work with a gateway that has the extension, whatever server they come from."""
     gateway = await service.everloop.add_gateway(EVERLOOP_CONSOLE="false")
     service.script([Reply(["Hello."])])
     async with _pages_before(gateway.url) as url, opening_tabs(url, browser) as open_tab:
@@ -81,7 +81,7 @@ async def _expect_only(page: Page, title: str) -> None:
 
 @asynccontextmanager
 async def _pages_before(server: str) -> AsyncGenerator[str]:
-    """Serve the console's pages, and hand everything else to a server, as a proxy does."""
+    """Serve the console's pages, and proxy all other requests to a server."""
     async with httpx.AsyncClient(base_url=server, timeout=None) as client:  # noqa: S113 -- streams last
 
         async def forward(request: Request) -> StreamingResponse:

@@ -1,4 +1,4 @@
-"""The pages of the console beside its chat: what stands there, and what can be done."""
+"""The pages of the console beside its chat: their content and their actions."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ PAGES = ("Tasks", "Inbox", "Contexts", "Artifacts", "Schedules", "Agents")
 
 
 async def test_tasks_are_listed_and_found(service: Service, page: Page) -> None:
-    """By their first words; the filters stand in the address, so that a link shows the same."""
+    """By their first words; the filters are in the address, so that a link shows the same list."""
     service.script([Reply(["Yes."])])
     await say(page, "Is the sky over Oslo blue?")
     await expect(page.locator(".answer")).to_have_text("Yes.")
@@ -43,7 +43,7 @@ async def test_tasks_are_listed_and_found(service: Service, page: Page) -> None:
 
 
 async def test_older_tasks_are_found_too(service: Service, page: Page) -> None:
-    """Those that are not among the newest are looked for when that is asked."""
+    """A request searches for tasks beyond the newest ones."""
     service.script(lambda _: Reply(["Yes."]))
     await say(page, "The needle")
     await expect(page.locator(".answer")).to_have_text("Yes.")
@@ -81,7 +81,7 @@ async def test_what_waits_is_in_the_inbox(service: Service, page: Page, tmp_path
 
 
 async def test_a_form_has_fields_and_json_for_what_fields_cannot_hold(service: Service, page: Page) -> None:
-    """Beside the JSON stands what fits; what is no JSON, or does not fit, is said before anything is lost."""
+    """Expected values are beside the JSON; invalid JSON or data are reported before anything is lost."""
     service.script([Reply([call("plan_trip", {})]), Reply(["Booked."])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
     await say(page, "Plan a trip")
@@ -103,7 +103,7 @@ async def test_a_form_has_fields_and_json_for_what_fields_cannot_hold(service: S
 
 
 async def test_a_schedule_is_made_and_run(service: Service, page: Page) -> None:
-    """The list says when it runs next, and what came of the last time."""
+    """The list has the next run, and the result of the last one."""
     service.script([Reply(["Good morning."])])
 
     await page.get_by_role("link", name="Schedules").click()
@@ -121,7 +121,7 @@ async def test_a_schedule_is_made_and_run(service: Service, page: Page) -> None:
 
 
 async def test_a_task_shows_what_it_may_do_and_is_exported(service: Service, page: Page) -> None:
-    """The version and the limits of its agent; the export has what A2A, events and usage say."""
+    """The version and the limits of its agent; the export has the A2A task, events and usage."""
     service.script([Reply(["Yes."], usage=(100, 20))])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
     await say(page, "Is it exported?")
@@ -139,7 +139,7 @@ async def test_a_task_shows_what_it_may_do_and_is_exported(service: Service, pag
 
 
 async def test_an_example_is_a_message(service: Service, page: Page) -> None:
-    """An empty chat shows what the skills of its agent name; what is chosen can be changed, and sent."""
+    """An empty chat shows the examples of its agent's skills; a chosen one can be edited and sent."""
     service.script([Reply(["It has 120."])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
     await page.get_by_role("button", name=EXAMPLE).click()
@@ -151,7 +151,7 @@ async def test_an_example_is_a_message(service: Service, page: Page) -> None:
 
 
 async def test_the_last_message_is_edited(service: Service, page: Page) -> None:
-    """What is sent instead goes on from what was before it: the model does not read what it replaces."""
+    """The new message continues from before the old one: the model does not read the replaced message."""
     service.script([Reply(["One."]), Reply(["Wrong."]), Reply(["Right."])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
     await say(page, "First")
@@ -171,7 +171,7 @@ async def test_the_last_message_is_edited(service: Service, page: Page) -> None:
 
 
 async def test_files_are_dropped_anywhere_and_pasted(service: Service, page: Page) -> None:
-    """They are sent with the message; who edits it keeps them, and takes away what is not wanted."""
+    """They are sent with the message; an edited message keeps them, except removed ones."""
     service.script([Reply(["Read."]), Reply(["Read again."])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
     assert await page.evaluate(_GIVE, [".turns", "drop", "one.txt"])
@@ -199,11 +199,11 @@ _GIVE = """([place, kind, name]) => {
     : new DragEvent(kind, { ...options, dataTransfer: given });
   return !document.querySelector(place).dispatchEvent(event);
 }"""
-"""Returns whether the browser was kept from doing what it does itself, such as leaving for the file."""
+"""Returns true if the browser's default action, such as opening the file, was prevented."""
 
 
 async def test_a_fork_begins_where_the_timeline_says(service: Service, page: Page) -> None:
-    """At a call of the model: what came before it is kept, with its results, and another message goes on."""
+    """At a call of the model: earlier steps stay, with their results, and another message goes on."""
     counting = call("many_lines", {"lines": 1})
     service.script([Reply([counting]), Reply(["It has one."]), Reply(["Forked."])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
@@ -222,7 +222,7 @@ async def test_a_fork_begins_where_the_timeline_says(service: Service, page: Pag
 
 
 async def test_what_a_sub_agent_did_stands_within_its_call(service: Service, page: Page) -> None:
-    """While it happens, and for who comes later."""
+    """During the call, and after a reload."""
     looking = call("count_lines", {"path": "d.md", "ledger": "", "gate": ""})
     asking = call("writer", {"request": "How long is it?"})
     service.script([Reply([asking]), Reply([looking]), Reply(["It has 120."]), Reply(["120 lines."])])
@@ -243,7 +243,7 @@ async def test_what_a_sub_agent_did_stands_within_its_call(service: Service, pag
 async def test_a_sub_agent_that_works_is_found_by_who_comes_later(
     service: Service, page: Page, tmp_path: Path
 ) -> None:
-    """What it did before the page was loaded stands within its call, and what it does then follows."""
+    """Its earlier steps are within the call, and later ones follow."""
     gate = tmp_path / "gate"
     looking = call("count_lines", {"path": "e.md", "ledger": "", "gate": str(gate)})
     asking = call("writer", {"request": "How long is e.md?"})
@@ -275,7 +275,7 @@ async def test_events_are_searched(service: Service, page: Page) -> None:
 
 
 async def test_a_page_is_drawn_as_a_small_picture(service: Service, page: Page) -> None:
-    """As README has one: well-formed, with the words of the page, and nothing that runs."""
+    """The picture of README is of this kind: well-formed, with the words of the page, and without scripts."""
     service.script([Reply(["Draw <this> & that."])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
     await say(page, "Be drawn")
@@ -291,7 +291,7 @@ async def test_a_page_is_drawn_as_a_small_picture(service: Service, page: Page) 
 
 
 async def test_everything_is_reached_by_keys(service: Service, page: Page) -> None:
-    """`?` lists the keys; g and a letter go somewhere, / searches, j and Enter open what is chosen."""
+    """`?` lists the keys; g and a letter open a page, / searches, j and Enter open an entry."""
     service.script([Reply(["Yes."])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
     await say(page, "By keys")
@@ -319,7 +319,7 @@ async def test_everything_is_reached_by_keys(service: Service, page: Page) -> No
 
 @pytest.mark.parametrize("width", [390, 768])
 async def test_no_page_is_wider_than_its_window(service: Service, page: Page, width: int) -> None:
-    """On a phone and a tablet; all pages, and what concerns all of them, are within reach."""
+    """On a phone and a tablet; all pages and global actions are within reach."""
     await page.set_viewport_size({"width": width, "height": 800})
     wide: dict[str, int] = {}
     for name in (*PAGES, "Operator", "System"):
@@ -334,7 +334,7 @@ async def test_no_page_is_wider_than_its_window(service: Service, page: Page, wi
 
 
 async def test_nothing_jumps_while_text_streams(service: Service, page: Page) -> None:
-    """The browser sees no layout shift beyond what cannot be seen."""
+    """The browser reports no visible layout shift."""
     service.script([Reply([f"Line {number}, and some words.\n\n" for number in range(60)])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
     await page.evaluate(_WATCH_SHIFTS)
@@ -367,7 +367,7 @@ async def test_the_first_paint_is_quick(service: Service, page: Page) -> None:
 async def test_screen_readers_find_their_way(
     service: Service, page: Page, tmp_path: Path, theme: Literal["light", "dark"]
 ) -> None:
-    """On each page axe finds nothing that is serious, such as low contrast and fields without names."""
+    """On each page axe finds no serious problem, such as low contrast and fields without names."""
     await page.emulate_media(color_scheme=theme)
     service.script(
         [
@@ -395,7 +395,7 @@ async def test_screen_readers_find_their_way(
 
 
 async def test_text_runs_as_its_script_does(service: Service, page: Page) -> None:
-    """Each block from right to left if its first letter does; a list and a quote as wholes; code never."""
+    """Each block from right to left if its first letter does; a list and a quote as one block; code never."""
     text = "# שבת\n\nLeft\n\n> שבת\n\n- שבת\n\n  one\n\n```\nשבת\n```"
     service.script([Reply([text])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
@@ -410,7 +410,7 @@ async def test_text_runs_as_its_script_does(service: Service, page: Page) -> Non
 
 
 async def test_a_chat_shows_its_newest_turns_alone(service: Service, page: Page) -> None:
-    """A link leads to the earlier ones; of a chat that was left nothing shows while the next one is read."""
+    """A link loads the earlier ones; a chat that was left disappears while the next one loads."""
     service.script([Reply(["One."]), Reply(["Two."])])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
     for words, answer in (("First chat", "One."), ("Second chat", "Two.")):

@@ -1,4 +1,4 @@
-"""An agent whose tools raise what is no `Exception`."""
+"""An agent whose tools raise a `BaseException` that is not an `Exception`."""
 
 import argparse
 import asyncio
@@ -14,14 +14,14 @@ async def _parse() -> None:
 
 @tool
 async def parse() -> str:
-    """Parse arguments in a task of its own, as argparse does: it exits."""
+    """Parse arguments in an asyncio task, as argparse does: it exits."""
     await asyncio.gather(_parse())
     return "parsed"
 
 
 @tool
 async def exit_worker(ledger: str) -> str:
-    """Exit in a callback of the event loop, where nobody can catch it, and wait."""
+    """Exit in a callback of the event loop, where no code can catch it, and wait."""
     append_line(ledger, "called")
     asyncio.get_running_loop().call_soon(sys.exit, 0)
     await asyncio.Event().wait()

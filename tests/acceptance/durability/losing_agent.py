@@ -1,4 +1,4 @@
-"""An agent whose task touches all that Redis keeps: calls of each kind, progress, an artifact, a question."""
+"""An agent whose task uses all data in Redis: calls of each kind, progress, an artifact, a question."""
 
 from pathlib import Path
 

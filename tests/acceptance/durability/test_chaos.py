@@ -1,4 +1,4 @@
-"""Everything is harmed while clients work: nothing is lost, nothing happens twice."""
+"""All components are harmed while clients work: nothing is lost, nothing happens twice."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from tests.chaos.run import Settings, run_chaos
 from tests.support.servers.processes import ROOT, until
 
 SEED = int(os.environ.get("CHAOS_SEED") or 629844)
-"""The same for every change that is checked; set CHAOS_SEED to do other harm."""
+"""The same for every change that is checked; set CHAOS_SEED for other faults."""
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS") or 40)
 
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 async def test_chaos(tmp_path: Path, seed: int, pytestconfig: pytest.Config) -> None:
     """Every task ends right, every effect happens once, every push is delivered, and nothing leaks.
 
-    A call that is not idempotent happens at most once; where its end was lost, the model is told so. What is
-    right for each kind of task stands in `tests.chaos.verdict`, the faults in `tests.chaos.plan`.
+    A call that is not idempotent happens at most once; if its end was lost, the model reads so.
+    `tests.chaos.verdict` has the right end for each kind of task, `tests.chaos.plan` the faults.
     """
     cluster = bool(pytestconfig.getoption("--redis-cluster"))
     report = await run_chaos(Settings(seed, SECONDS, workers=2, cluster=cluster), tmp_path, _log.info)
@@ -41,7 +41,7 @@ async def test_chaos(tmp_path: Path, seed: int, pytestconfig: pytest.Config) -> 
 
 @pytest.mark.slow
 async def test_a_run_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
-    """What looks after the servers ends before them: it would start them again."""
+    """The supervisors end before the processes that they would start again."""
     mark = f"run-{uuid4()}"
 
     def left() -> list[psutil.Process]:
@@ -59,7 +59,7 @@ async def test_a_run_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
     )
     try:
         assert run.stdout
-        while b" open " not in (line := await run.stdout.readline()):  # the first harm
+        while b" open " not in (line := await run.stdout.readline()):  # the first fault
             assert line, "it has ended by itself"
         run.send_signal(signal.SIGINT)
         await run.communicate()

@@ -21,7 +21,7 @@ from tests.support.servers.scripted_openai import Reply, tool_call
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
-    """What the tests share: they kill its worker."""
+    """A deployment shared by the tests, which kill its worker."""
     async with running_service(tmp_path_factory.mktemp("effects"), ACCEPTANCE_AGENT) as running:
         yield running
 
@@ -30,11 +30,11 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Se
 async def test_a_call_that_was_begun_and_lost_is_not_run_again(
     service: Service, ledger: Path, how: str
 ) -> None:
-    """The model is told that nobody knows its outcome.
+    """The model reads that its outcome is unknown.
 
-    Redis is emptied, and the worker dies before it renews the lease of the call: what is left to tell that
-    the call was begun is that this is not its first attempt. Or a later version of the agent declares the
-    tool idempotent: what it has done by then was done by one that was not.
+    Redis is emptied, and the worker dies before it renews the lease of the call: only the attempt's number
+    shows that the call was begun. Or a later version of the agent declares the tool idempotent: the call was
+    begun by one that was not.
     """
     gate = ledger.with_name("gate")
     arguments = json.dumps({"ledger": str(ledger), "gate": str(gate)})

@@ -1,4 +1,4 @@
-"""Code of users that exits: the model reads one error, or the worker ends, and another one goes on."""
+"""User code that exits: the model reads one error, or the worker ends, and another one goes on."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -23,7 +23,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Se
 
 
 async def test_an_exit_in_a_task_of_a_tool_is_one_error(service: Service) -> None:
-    """An event loop ends by it, and the worker would wait for ever."""
+    """It would end the event loop, and the worker would wait for ever."""
     service.script([Reply([tool_call("parse")]), Reply(["It cannot be parsed."])])
 
     async with connected(service.gateway.url, streaming=False) as client:
@@ -35,7 +35,7 @@ async def test_an_exit_in_a_task_of_a_tool_is_one_error(service: Service) -> Non
 
 
 async def test_a_worker_whose_event_loop_is_ended_ends(service: Service, tmp_path: Path) -> None:
-    """An exit that no boundary can catch: the process ends as failed, and the next one tells of the call."""
+    """No handler can catch such an exit: the process ends as failed, and the next one reports the call."""
     ledger = tmp_path / "ledger"
     arguments = f'{{"ledger": "{ledger}"}}'
     service.script([Reply([tool_call("exit_worker", arguments)]), Reply(["It may have exited."])])

@@ -1,4 +1,4 @@
-"""A worker is frozen for longer than every timeout, and goes on: what it does then is written nowhere."""
+"""A worker is frozen for longer than every timeout, and goes on: its late writes are refused."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ async def everloop(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Depl
 async def test_a_tool_that_thaws_writes_nothing(
     model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path, tool: str
 ) -> None:
-    """No progress, no value that it keeps, no artifact, none deleted, no event, no outcome, no result."""
+    """No progress, no stored value, no artifact, no deletion of one, no event, no outcome, no result."""
     folder = tmp_path / "marks"
     folder.mkdir()
     model.script = [Reply([tool_call(tool, json.dumps({"folder": str(folder)}))]), Reply(["Done."])]
@@ -47,7 +47,7 @@ async def test_a_tool_that_thaws_writes_nothing(
         await until((folder / "begun").exists)
         os.kill(frozen.pid, signal.SIGSTOP)
         if tool == "work":
-            to_temporal.cut()  # else Temporal may hand it the next attempts, and wait for each
+            to_temporal.cut()  # otherwise Temporal may hand it the next attempts, and wait for each
         await everloop.add_worker()
         await reading
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
@@ -71,7 +71,7 @@ async def test_a_tool_that_thaws_writes_nothing(
 async def test_what_thaws_when_its_task_is_deleted_brings_nothing_back(
     model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
 ) -> None:
-    """Neither of a tool's work nor of a model's words: it was said that all of the task is gone."""
+    """Neither a tool's work nor a model's words: the deletion was reported as complete."""
     folder, more = tmp_path / "marks", asyncio.Event()
     folder.mkdir()
 

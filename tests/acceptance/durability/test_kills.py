@@ -1,4 +1,4 @@
-"""Whatever dies, the task goes on: nothing lost, nothing twice."""
+"""A task survives the death of any process: nothing lost, nothing twice."""
 
 import asyncio
 import json
@@ -20,13 +20,13 @@ from tests.support.servers.processes import temporal_answers, until, wait_until_
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
 OUTAGE = 5.0
-"""Seconds for which Temporal, or Redis, is away."""
+"""Seconds of an outage of Temporal or Redis."""
 
 
 async def _read_until(
     answer: Answer, text: str, client: Client, message: SendMessageRequest
 ) -> asyncio.Task[Answer]:
-    """Stream in the background; return when the answer holds the text."""
+    """Stream in the background; return when the answer contains the text."""
     reached = asyncio.Event()
 
     async def read() -> Answer:
@@ -44,19 +44,19 @@ async def _read_until(
 
 
 async def _until_happens(effects: Path) -> None:
-    """Wait until a tool has left its first line in a file, or all files of its first attempt in a folder."""
+    """Wait for a tool's first line in a file, or for all files of its first attempt in a folder."""
     await until(lambda: any(effects.glob("*.attempt-1")) or (effects.is_file() and effects.stat().st_size))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
-    """What tests share that kill workers and gateways."""
+    """A deployment shared by the tests that kill workers and gateways."""
     async with running_service(tmp_path_factory.mktemp("kills"), ACCEPTANCE_AGENT) as running:
         yield running
 
 
 async def test_a_worker_killed_while_the_model_writes(service: Service) -> None:
-    """Another worker asks again, once; the client's draft is replaced and it sees one whole answer."""
+    """Another worker asks again, once; the client's draft is replaced and it gets one whole answer."""
     service.script([Reply(["Half an ans", asyncio.Event()]), Reply(["A whole ", "answer."])])
 
     async with connected(service.gateway.url) as client:
@@ -74,9 +74,9 @@ async def test_a_worker_killed_while_the_model_writes(service: Service) -> None:
 
 @pytest.mark.parametrize("tool", ["write_line", "write_once", "write_quickly"])
 async def test_a_worker_killed_while_a_tool_runs(service: Service, tmp_path: Path, tool: str) -> None:
-    """An idempotent tool runs again with the same key; another is not run again, and the model is told.
+    """An idempotent tool runs again with the same key; another does not, and the model reads so.
 
-    The client that streams sees one answer.
+    The client that streams gets one answer.
     """
     effects, gate = tmp_path / "effects", tmp_path / "gate"
     target = "ledger" if tool == "write_line" else "folder"
@@ -109,7 +109,7 @@ async def test_a_worker_killed_while_a_tool_runs(service: Service, tmp_path: Pat
 
 
 async def test_a_killed_gateway_loses_no_event(service: Service) -> None:
-    """Who subscribes at another one, or sends the message again there, has the text so far, then the rest."""
+    """A client that subscribes or sends again at another gateway gets the text so far, then the rest."""
     more = asyncio.Event()
     message = request("Answer me.")
     service.script([Reply(["First half, ", more, "second half."])])
@@ -170,7 +170,7 @@ async def test_an_emptied_redis(service: Service, tmp_path: Path) -> None:
 
 
 async def test_redis_away_for_a_while(model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path) -> None:
-    """The running call ends and is not repeated; its tool waits for Redis, and the client sees the rest."""
+    """The running call ends and is not repeated; its tool waits for Redis, and the client gets the rest."""
     more, effects, gate = asyncio.Event(), tmp_path / "effects", tmp_path / "gate"
     gate.touch()
     arguments = json.dumps({"ledger": str(effects), "gate": str(gate)})
@@ -197,7 +197,7 @@ async def test_redis_away_for_a_while(model: ScriptedOpenAI, everloop: Deploymen
 
 
 async def test_temporal_away_for_a_while(model: ScriptedOpenAI, everloop: Deployment) -> None:
-    """The gateway says so and when to come back; the running call's reply is not lost."""
+    """The gateway answers with a retry time; the running call's reply is not lost."""
     more = asyncio.Event()
     model.script = [Reply(["Before, ", more, "after."]), Reply(["New."])]
     await everloop.add_worker()
@@ -231,7 +231,7 @@ def _send_message(text: str) -> dict[str, object]:
 
 
 async def test_a_worker_killed_in_a_fork_repeats_nothing_of_its_past(service: Service, ledger: Path) -> None:
-    """Of four calls with effects none is made again: not by the fork, nor by who goes on with it.
+    """Of four calls with effects none is repeated: neither by the fork, nor by its next worker.
 
     The fork's own call has a claim and a key of its own; a long result of the past can still be read on.
     """
@@ -282,7 +282,7 @@ LONG_RESULT = json.dumps({"text": "x", "times": 200_000})
 
 
 def _named(received: ReceivedRequest) -> str:
-    """Return the arguments that read on in the long result of the past."""
+    """Return the arguments for the next part of the past's long result."""
     found = re.search(r'read_result\("([^"]+)"', received.tool_results[1])
     assert found
     return json.dumps({"result": found[1], "start": 100_000})

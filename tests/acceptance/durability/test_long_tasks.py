@@ -1,4 +1,4 @@
-"""Long and large tasks: in several runs, and with payloads that no history could hold."""
+"""Long and large tasks: in several runs, and with payloads over the limit of a history."""
 
 import shutil
 from pathlib import Path
@@ -36,7 +36,7 @@ def _call(number: int, size: int) -> Reply:
 async def test_a_long_task_goes_on_in_a_new_run(
     model: ScriptedOpenAI, tmp_path: Path, iterations: int, settings: tuple[str, ...]
 ) -> None:
-    """When its history gets long; neither model nor client notices."""
+    """At the limit of its history; neither model nor client notices."""
     model.script = [*(_call(n, RESULT) for n in range(iterations)), Reply(["All ", "done."])]
     async with running_deployment(tmp_path, model.base_url, temporal_settings=settings) as everloop:
         await everloop.add_worker()
@@ -63,7 +63,7 @@ async def _runs(everloop: Deployment, task_id: str) -> list[str]:
 
 
 async def test_a_lost_blob_ends_the_task_with_its_name(model: ScriptedOpenAI, everloop: Deployment) -> None:
-    """Nobody waits for what will not come back: the client reads which key is missing."""
+    """The task ends at once: the client reads the missing key."""
     model.script = [Reply(["Never asked."])]
     gateway = await everloop.add_gateway()
 

@@ -1,4 +1,4 @@
-"""Each command about a task gets lost on its way to Redis, or its answer on the way back, one a task."""
+"""Each command about a task, or its answer, is lost between Everloop and Redis, one in each task."""
 
 import asyncio
 import json
@@ -20,15 +20,15 @@ from tests.support.servers.scripted_openai import ReceivedRequest, Reply, Script
 AGENTS = "tests.acceptance.durability.losing_agent:agent"
 
 ABOUT_TASKS = (b"{losing-", b":context-of-")
-"""Words of a command about a task, or about its context."""
+"""Substrings of a command about a task, or about its context."""
 
 AFTER = 3
-"""How many commands more than in the task in which nothing is lost: the order of some differs."""
+"""Commands beyond those of the task without a loss: the order of some differs."""
 
 
 @dataclass
 class Losing(Relay):
-    """Breaks the connection of the command number `place` about tasks, before it or before its answer."""
+    """Breaks the connection at command number `place` about tasks, before it or before its answer."""
 
     place: int = 0
     loses_answer: bool = False
@@ -37,7 +37,7 @@ class Losing(Relay):
     _broken: set[Connection] = field(default_factory=set[Connection])
 
     def begin(self, place: int, *, loses_answer: bool) -> None:
-        """Lose this one of the commands that come from now on; none for 0."""
+        """Lose this one of the next commands; none for 0."""
         self.place, self.loses_answer, self.seen, self.lost = place, loses_answer, 0, b""
 
     async def asked(self, connection: Connection, piece: bytes) -> bytes:
@@ -82,7 +82,7 @@ class _Model:
 async def test_what_redis_never_got_or_answered_costs_nothing_but_time(
     tmp_path: Path, whose: Literal["worker", "gateway"], loses: Literal["command", "answer"]
 ) -> None:
-    """Each tool runs once, the model is asked as often as ever, and the client reads one whole answer."""
+    """Each tool runs once, the number of model calls is the same, and the client reads one whole answer."""
     model = _Model()
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(ScriptedOpenAI())
@@ -110,7 +110,7 @@ async def test_what_redis_never_got_or_answered_costs_nothing_but_time(
             return ["no question", *_wrong(asked, model)]
 
         assert await run(0) == []
-        await asyncio.sleep(2)  # what follows the end of a task is about it, too
+        await asyncio.sleep(2)  # commands after the end of a task are about it, too
         commands = relay.seen
         assert commands > 20
         wrong = {
@@ -122,7 +122,7 @@ async def test_what_redis_never_got_or_answered_costs_nothing_but_time(
 
 
 async def _retry(call: Callable[[], Awaitable[Result]]) -> Result:
-    """Make the same call again while the gateway says that it cannot take it now."""
+    """Repeat the call while the gateway answers with a retry time."""
     while True:
         try:
             return await call()
@@ -131,7 +131,7 @@ async def _retry(call: Callable[[], Awaitable[Result]]) -> Result:
 
 
 def _wrong(result: Result, model: _Model) -> Sequence[str]:
-    """Return what is wrong about a task that has ended."""
+    """Return the errors in a task that has ended."""
     results = model.received[-1].tool_results if model.received else []
     ledger = model.ledger.read_text().splitlines() if model.ledger.exists() else []
     artifacts = {artifact.id: artifact.text for artifact in result.artifacts}

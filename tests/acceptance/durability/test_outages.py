@@ -1,4 +1,4 @@
-"""Temporal is away for longer than a heartbeat may be late: what runs goes on, and its end is heard."""
+"""Temporal is away for longer than the heartbeat timeout: running calls go on, and their ends arrive."""
 
 import asyncio
 import json
@@ -19,13 +19,13 @@ from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_ca
 
 OUTAGE = 15.0
 LONG_OUTAGE = 60.0
-"""Seconds for which Temporal is away; after 10 it takes every attempt for lost."""
+"""Seconds of Temporal's outage; after 10 it counts every attempt as lost."""
 
 
 async def _until_taken_up(everloop: Deployment, task_id: str) -> None:
-    """Wait until a second attempt at a call of the task runs, or Temporal has heard of the first one again.
+    """Wait until a call's second attempt runs, or Temporal has a heartbeat of the first one.
 
-    A Temporal that was frozen may take a heartbeat before it sees that it came late.
+    A Temporal that was frozen may accept a heartbeat before it sees that it came late.
     """
     back = datetime.now(UTC)
     client = await TemporalClient.connect(everloop.temporal_address)
@@ -69,7 +69,7 @@ async def _bring_back(everloop: Deployment, how: str) -> None:
 async def test_a_tool_that_runs_while_temporal_is_away(  # noqa: PLR0913, PLR0917 -- fixtures and cases
     model: ScriptedOpenAI, everloop: Deployment, ledger: Path, how: str, seconds: float, ends: str
 ) -> None:
-    """It is not idempotent: it takes effect once, and the model reads what it came to."""
+    """It is not idempotent: it takes effect once, and the model reads its result."""
     gate = ledger.with_name("gate")
     arguments = json.dumps({"ledger": str(ledger), "gate": str(gate)})
     model.script = [Reply([tool_call("write_slowly", arguments)]), Reply(["Done."])]
@@ -102,7 +102,7 @@ async def test_a_tool_that_runs_while_temporal_is_away(  # noqa: PLR0913, PLR091
 async def test_a_model_that_writes_while_temporal_is_away(
     model: ScriptedOpenAI, everloop: Deployment
 ) -> None:
-    """It is asked once, and the client reads what it wrote, once."""
+    """It is called once, and the client reads its text, once."""
     rest = asyncio.Event()
     model.script = [Reply(["All ", rest, "of it."])]
     await everloop.add_worker()

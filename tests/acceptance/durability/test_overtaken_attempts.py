@@ -1,4 +1,4 @@
-"""What an attempt has under way when its worker freezes arrives late, and is written nowhere."""
+"""Requests under way when a worker freezes arrive late, and are refused."""
 
 import asyncio
 import json
@@ -42,24 +42,24 @@ LATE = {
     # A tool has ended, and its outcome is recorded.
     "ends": Held(("{ends-", '"tool-complete"')),
     "reports": Held(("{reports-", '"tool-progress"')),
-    # What the client has brought becomes the secret of its name; another message brings another one later.
+    # The client's answer becomes the secret of its name; another message brings another one later.
     "asks": Held(("{asks-", "message:", "name:pin")),
     "narrates": Held(("{narrates-", '"narration"')),
     # The next notification was read, and is about to be posted.
     "pushes": Held(("{pushes-", '"kind":"status"'), of_replies=True),
     # The end of a task: its messages are appended to the conversation, then its end is published.
     "remembers": Held(("everloop:conversation:", ":positions", "remembers-")),
-    # What is recalled becomes the beginning of the transcript.
+    # Recalled text becomes the beginning of the transcript.
     "recalls": Held(("{recalls-", script_sha("transcript/put.lua"))),
     "compacts": Held(("{compacts-", "prompt got too long")),
 }
-"""By agent, what the frozen worker has under way."""
+"""The request that the frozen worker has under way, by agent."""
 
 CALLED = {"reports": "report", "asks": "unlock", "narrates": "wait"}
-"""By agent, its tool; that of the others is `note`."""
+"""The tool by agent; that of the others is `note`."""
 
 CALLS = {"compacts": 2}
-"""By agent, how often it calls its tool; the others do so once."""
+"""The number of tool calls by agent; the others have one."""
 
 
 class _Script:
@@ -85,7 +85,7 @@ class _Script:
 def _message(hook: Webhook, agent: str) -> SendMessageRequest:
     message = request("Work.", return_immediately=True)
     if agent == "recalls":
-        message.message.context_id = str(uuid4())  # else there is nothing to recall, and nobody looks
+        message.message.context_id = str(uuid4())  # otherwise there is nothing to recall, and no search
     if agent == "pushes":
         config = TaskPushNotificationConfig(url=hook.url)
         message.configuration.task_push_notification_config.CopyFrom(config)
@@ -93,7 +93,7 @@ def _message(hook: Webhook, agent: str) -> SendMessageRequest:
 
 
 async def _asked(client: A2AClient, task_id: str, state: TaskState, but: str = "") -> tuple[Task, str]:
-    """Wait until a task asks something, other than what it asked; return it and the id of the question."""
+    """Wait until a task asks another question; return it and the id of the question."""
     while True:
         task = await client.get_task(GetTaskRequest(id=task_id))
         asked = [each for each in questions(task) if each != but]
@@ -120,7 +120,7 @@ async def _until_narrated(everloop: Deployment, task_id: str) -> None:
 
 
 async def _until_ended(everloop: Deployment, task_ids: dict[str, str]) -> None:
-    """Wait until all tasks but those that wait for people have ended, with all that is done for them."""
+    """Wait for the end of all tasks and their post-completion work, except those that wait for people."""
     temporal = await Client.connect(everloop.temporal_address)
     async for found in temporal.list_workflows("ExecutionStatus = 'Running'"):
         if found.id != task_ids["asks"] and found.workflow_type in {WORKFLOW_TYPE, PUSH_WORKFLOW_TYPE}:
@@ -131,14 +131,14 @@ async def _until_ended(everloop: Deployment, task_ids: dict[str, str]) -> None:
 
 
 async def _holders_of_narration(redis: Redis, task_id: str) -> list[str]:
-    """Return who works on the narration of a task, "" for an attempt that has ended."""
+    """Return the holders of a task's narration lease, "" for an attempt that has ended."""
     records = cast("dict[str, str]", await redis.hgetall(records_key(task_id)))
     leases = [lease for call, lease in records.items() if call.startswith("narration ")]
     assert leases
     return [lease.partition(" ")[0] for lease in leases]
 
 
-@pytest.mark.one_server  # what is held is on the way to one
+@pytest.mark.one_server  # the held request is on the way to one
 @pytest.mark.timeout(400)
 async def test_what_arrives_late_is_written_nowhere(model: ScriptedOpenAI, tmp_path: Path) -> None:
     """Neither to a view or its stream, to transcripts, conversations and secrets, nor to a webhook."""
@@ -184,7 +184,7 @@ async def test_what_arrives_late_is_written_nowhere(model: ScriptedOpenAI, tmp_p
 
             os.kill(frozen.pid, signal.SIGCONT)
             await to_redis.let_go()
-            await asyncio.to_thread(frozen.stop)  # it lets end what it has begun
+            await asyncio.to_thread(frozen.stop)  # it lets calls end that have begun
             changed = {name for name, kept in (await kept_by(everloop)).items() if before.get(name) != kept}
             after = await _tasks(clients, task_ids)
             heard = list(hook.taken)

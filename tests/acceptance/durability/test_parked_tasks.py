@@ -1,4 +1,4 @@
-"""A task that waits for people costs nothing and survives everything."""
+"""A task that waits for people costs nothing and survives every failure."""
 
 from pathlib import Path
 
@@ -12,7 +12,10 @@ from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 
 async def test_a_parked_task_outlives_everything(tmp_path: Path, model: ScriptedOpenAI, ledger: Path) -> None:
-    """It takes no slot of a worker; when all processes were killed it is answered, and subscribers see it."""
+    """It takes no slot of a worker.
+
+    It is answered after all processes were killed, and subscribers get it.
+    """
     model.script = [
         Reply([call("pay", {"amount": 2000, "to": "Ann", "ledger": str(ledger)})]),
         Reply(["Another."]),

@@ -1,4 +1,4 @@
-"""Redis is set back by a moment, to before what a status tells of: clients get all of it all the same."""
+"""Redis loses its last writes, with data that a status refers to: clients get all of it all the same."""
 
 import asyncio
 import json
@@ -30,12 +30,12 @@ from tests.support.servers.webhook import Webhook, running_webhook
 
 AGENT = "tests.support.agents.rolled_back:agent"
 
-pytestmark = pytest.mark.one_server  # what is held is on the way to one
+pytestmark = pytest.mark.one_server  # the held request is on the way to one
 
 
 @dataclass(frozen=True)
 class Room:
-    """An Everloop whose worker publishes no status of some state until it is let go, and a webhook."""
+    """An Everloop whose worker holds back statuses of one state, and a webhook."""
 
     everloop: Deployment
     to_redis: RedisRelay
@@ -43,7 +43,7 @@ class Room:
     hook: Webhook
 
     async def subscribe(self, task_id: str) -> tuple[Answer, "asyncio.Task[Answer]"]:
-        """Return what a subscriber gets, once it has the first, and who reads the rest."""
+        """Return the subscriber's events, once it has the first, and the asyncio task that reads the rest."""
         config = TaskPushNotificationConfig(task_id=task_id, url=self.hook.url)
         await self.client.create_task_push_notification_config(config)
         stream, answer = self.client.subscribe(SubscribeToTaskRequest(id=task_id)), Answer()
@@ -108,7 +108,7 @@ async def test_a_completed_task_is_told_with_its_answer(
 async def test_a_task_that_asks_is_told_with_what_it_has_written(
     model: ScriptedOpenAI, tmp_path: Path
 ) -> None:
-    """Its views are lost, and the artifact that one of its calls has written is not: it lies elsewhere."""
+    """Its views are lost, and the artifact of one of its calls is not: it is in another store."""
     gate = tmp_path / "gate"
     writing = Reply([tool_call("write_report", json.dumps({"gate": str(gate)}))])
     asking = Reply([tool_call("request_input", '{"question": "Shall I send it?"}')])
@@ -143,7 +143,7 @@ async def test_a_task_that_asks_is_told_with_what_it_has_written(
 
 
 async def test_who_follows_a_task_is_not_set_back_with_redis(model: ScriptedOpenAI, tmp_path: Path) -> None:
-    """They have seen that it asks: a view that has not, and lacks nothing else, is older than they are."""
+    """They have got its question: a view without it is older than they are, though it lacks nothing else."""
     more = asyncio.Event()
     asking = [tool_call("request_input", '{"question": "Shall I?"}')]
     model.script = [Reply([more, *asking]), Reply(["Done."])]
@@ -175,5 +175,5 @@ async def _begin(room: Room, text: str) -> Task:
 
 
 def _told(hook: Webhook) -> str:
-    """Return all that was posted."""
+    """Return all notifications."""
     return "\n".join(json.dumps(taken.body) for taken in hook.taken)

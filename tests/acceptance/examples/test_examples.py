@@ -12,7 +12,7 @@ from tests.support.deploy.documents import NOT_COPIED, PAGES, blocks_of, folder_
 from tests.support.servers.processes import ROOT
 
 IN_THE_GATE = "migration"
-"""The others take minutes: their pages tell to run their tests, so what runs the pages runs them."""
+"""The others take minutes: their pages have the command for their tests, so the test of pages runs them."""
 
 
 def test_a_folder_that_is_copied_passes_its_tests(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_folder_that_is_copied_passes_its_tests(tmp_path: Path) -> None:
 
 
 def test_pages_tell_to_run_the_tests_of_each_example() -> None:
-    """So nobody has to look for them, and what runs the pages runs them all."""
+    """Readers find the command, and the test of pages runs all of them."""
     folders = {str(file.parent.relative_to(ROOT)) for file in ROOT.glob("examples/*/test_*.py")}
     run = {
         found[1] or folder_of(page)
@@ -46,7 +46,7 @@ def test_pages_tell_to_run_the_tests_of_each_example() -> None:
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("examples/*/README.md")), ids=lambda each: each.parent.name)
 def test_the_page_of_all_examples_leads_to_each(page: Path) -> None:
-    """Nobody has to look for them in folders."""
+    """Each example has a link, so that readers need not search folders."""
     pages = (ROOT / "examples/README.md").read_text(encoding="utf-8")
 
     assert f"]({page.parent.name}/README.md)" in pages

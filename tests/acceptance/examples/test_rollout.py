@@ -1,4 +1,4 @@
-"""The script of examples/deploy lets new tasks of a real Everloop over to a build, and back if they fail."""
+"""The script of examples/deploy moves new tasks of a real Everloop to a build, and back if they fail."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ EVERLOOP = f'#!/bin/sh\nexec "{sys.executable}" -m everloop "$@"\n'
 
 
 async def _ramp(everloop: Deployment, build: str) -> tuple[int | None, str]:
-    """Run the script, with all of the ramp at once and nothing to wait for."""
+    """Run the script, with all of the ramp at once and without waiting."""
     command = everloop.directory / "bin" / "everloop"
     command.parent.mkdir(exist_ok=True)
     command.write_text(EVERLOOP)
@@ -49,7 +49,7 @@ async def _current(harness: Harness) -> str:
 
 @pytest.mark.slow
 async def test_a_build_takes_over_unless_its_tasks_fail(tmp_path: Path) -> None:
-    """The first one is current at once; a bad one gives back what it got; a good one takes all."""
+    """The first one is current at once; a bad one loses its share again; a good one takes all."""
     async with (
         ScriptedOpenAI() as model,
         running_deployment(tmp_path, model.base_url, agents=AGENT) as everloop,

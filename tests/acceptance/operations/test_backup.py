@@ -1,4 +1,4 @@
-"""Backup and restore as docs/operation/backup.md has them: copies are taken while all runs, one by one."""
+"""Backup and restore as in docs/operation/backup.md: copies are taken while all runs, one by one."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ MEGABYTES = 2
 
 @dataclass
 class Orders:
-    """What the model does, by the first word of the user's last message: a call, and then an answer."""
+    """Replies of the model, by the first word of the user's last message: a call, and then an answer."""
 
     ledger: Path
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -76,7 +76,7 @@ class House:
         return await self.artifacts.get_task(GetTaskRequest(id=task.id))
 
     async def content(self, written: Task) -> bytes | int:
-        """Return what the file of a task holds, or the status of the answer if there is none."""
+        """Return the content of a task's file, or the status of the answer if there is none."""
         (url,) = [part.url for artifact in written.artifacts for part in artifact.parts if part.url]
         async with httpx.AsyncClient(timeout=60) as http:
             answer = await http.get(f"{self.gateway.url}{urlsplit(url).path}")
@@ -115,7 +115,7 @@ async def reindex(everloop: Deployment) -> str:
 
 @dataclass(frozen=True)
 class Left:
-    """The tasks of a day with a backup, by where they stood when Temporal was copied, and how some looked."""
+    """The tasks of a day with a backup, by their state when Temporal was copied, and some views of them."""
 
     written: Task
     said: Task
@@ -151,9 +151,9 @@ async def a_day(house: House, backup: Backup, model: ScriptedOpenAI, orders: Ord
     return Left(written, said, parked, answered, under_way, later, order, lost, shown)
 
 
-@pytest.mark.one_server  # it puts a copy in the place of one
+@pytest.mark.one_server  # it replaces one with a copy
 async def test_all_is_lost_and_restored(tmp_path: Path, ledger: Path) -> None:
-    """What had ended is as it was, what was open ends, and what was done between the copies is done once.
+    """Ended tasks are unchanged, open ones end, and effects between the copies happen once.
 
     A task that went on between the copies of Temporal and of Redis does so again, without asking the model or
     repeating an effect; one that began there is unknown until it is sent again.
@@ -195,10 +195,10 @@ async def test_all_is_lost_and_restored(tmp_path: Path, ledger: Path) -> None:
     assert recalled[1:] == ["Remember this.", "Remember is done.", "Recall it."]
 
 
-@pytest.mark.one_server  # it puts a copy in the place of one
+@pytest.mark.one_server  # it replaces one with a copy
 @pytest.mark.slow
 async def test_redis_is_lost_and_an_older_copy_restored(tmp_path: Path, ledger: Path) -> None:
-    """Tasks are as Temporal knows them; of artifacts and conversations, what the copy has."""
+    """Tasks are as Temporal has them; artifacts and conversations, as the copy has them."""
     orders = Orders(ledger)
     async with deployed(tmp_path, orders) as (model, backup):
         async with working(backup.everloop) as house:
@@ -231,7 +231,7 @@ async def test_redis_is_lost_and_an_older_copy_restored(tmp_path: Path, ledger: 
 
 
 def strip(task: Task) -> Task:
-    """Return a task without the addresses of its parts: there the gateway says where it can be reached."""
+    """Return a task without the addresses of its parts, which contain that of the gateway."""
     for artifact in task.artifacts:
         for part in artifact.parts:
             part.ClearField("url")

@@ -1,4 +1,7 @@
-"""Deleting for good: nothing is left in Temporal, Redis and among the blobs, whatever dies meanwhile."""
+"""Deleting for good: no data is left, whatever process dies meanwhile.
+
+Temporal, Redis and the blobs are searched.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -33,11 +36,11 @@ from tests.support.servers.scripted_openai import Reply, by_model, tool_call
 AGENTS = f"{ACCEPTANCE_AGENT},{ARTIFACT_AGENT},tests.support.agents.sub_agents:agents"
 OWNERS = {"ann": (READ, WRITE), "bob": (READ, WRITE), "law": (READ, WRITE, ADMIN)}
 LARGE = "x" * 300_000
-"""Of a message: more than a history holds, so that it becomes a blob."""
+"""Length of a message: more than a history holds, so that it becomes a blob."""
 
 
 class Rig:
-    """A deployment with owners, and all that it keeps."""
+    """A deployment with owners, and all its stores."""
 
     def __init__(
         self, service: Service, keys: dict[str, str], redis: Redis, temporal: TemporalClient
@@ -53,7 +56,7 @@ class Rig:
         return Client(url, api_key=self._keys[owner])
 
     async def places_of(self, *words: str) -> list[str]:
-        """Return where any of these words is still found: keys and values, workflows, blobs."""
+        """Return the places of any of these words: keys and values, workflows, blobs."""
         url = self.service.everloop.redis_url
         in_redis = [key for each in words for key in await redis_keys_with(url, each)]
         in_temporal = [
@@ -101,13 +104,16 @@ async def ended(client: Client, deletion: Deletion, *, owner: str = "") -> Delet
 
 
 def word() -> str:
-    """Return a word that nothing else holds."""
+    """Return a unique word."""
     return f"w{uuid4().hex}"
 
 
 @pytest.mark.slow
 async def test_a_task_goes_with_its_sub_agents_and_leaves_others_alone(rig: Rig) -> None:
-    """Its words go from the conversation as well, while those of the task beside it stay; twice is once."""
+    """Its words are deleted from the conversation too, while another task's stay.
+
+    A repeat changes nothing.
+    """
     secret, context = word(), word()
     rig.service.script(
         by_model(
@@ -150,7 +156,7 @@ async def test_a_task_goes_with_its_sub_agents_and_leaves_others_alone(rig: Rig)
 
 @pytest.mark.slow
 async def test_a_context_goes_with_tasks_that_run_and_artifacts(rig: Rig, tmp_path: Path) -> None:
-    """A tool that writes is stopped; an artifact of which another task has read is gone for it, too."""
+    """A tool that writes is stopped; an artifact that another task has read is gone for it, too."""
     context, other_context = word(), word()
     rig.service.script([Reply([tool_call("write_lines", _lines(tmp_path / "open"))]), Reply(["Written."])])
     (tmp_path / "open").touch()
@@ -177,7 +183,7 @@ async def test_a_context_goes_with_tasks_that_run_and_artifacts(rig: Rig, tmp_pa
 
 
 async def test_a_deletion_goes_on_where_its_worker_was_killed(rig: Rig) -> None:
-    """Kill -9 in the middle: another worker takes it up, and it comes to its end."""
+    """Kill -9 in the middle: another worker takes it up and completes it."""
     secret, context = word(), word()
     async with rig.client("ann", "lead") as client:
         for _ in range(3):
@@ -193,7 +199,7 @@ async def test_a_deletion_goes_on_where_its_worker_was_killed(rig: Rig) -> None:
 
 
 async def test_an_artifact_goes_from_its_task_as_well(rig: Rig, tmp_path: Path) -> None:
-    """View and stream show it no more; the task itself stays."""
+    """View and stream no longer have it; the task itself stays."""
     context = word()
     (tmp_path / "open").touch()
     rig.service.script([Reply([tool_call("write_lines", _lines(tmp_path / "open"))]), Reply(["Written."])])
@@ -212,7 +218,7 @@ async def test_an_artifact_goes_from_its_task_as_well(rig: Rig, tmp_path: Path) 
 
 
 async def test_everything_of_an_owner_goes_for_an_admin(rig: Rig) -> None:
-    """Tasks, schedules and contexts; without the scope nobody may, and other owners keep theirs."""
+    """Tasks, schedules and contexts; the scope is required, and other owners keep theirs."""
     secret, context = word(), word()
     rig.service.script(by_model(lead=[Reply([f"Said {secret}."]), Reply(["Stays."])]))
     async with (
@@ -239,7 +245,7 @@ async def test_everything_of_an_owner_goes_for_an_admin(rig: Rig) -> None:
 
 
 async def test_tasks_of_contexts_that_nobody_knows_go_with_their_owner(rig: Rig) -> None:
-    """Neither Redis nor Temporal tells of the context: the task is known by its owner's list alone."""
+    """Neither Redis nor Temporal has the context: only its owner's list has the task."""
     view = submitted(owner="bob", context_id=word(), agent_id="lead")
     async with connect_redis(rig.service.everloop.redis_url) as redis:
         views = TaskViews(redis)
@@ -257,7 +263,7 @@ async def test_tasks_of_contexts_that_nobody_knows_go_with_their_owner(rig: Rig)
 
 @pytest.mark.slow
 async def test_what_is_kept_for_a_time_is_deleted_when_it_is_over(rig: Rig) -> None:
-    """The housekeeping deletes a context, or a task, sooner than it would expire; another stays as it is."""
+    """The housekeeping deletes a context, or a task, sooner than it would expire; others stay."""
     short, task_only, kept = word(), word(), word()
     async with rig.client("ann", "lead") as client:
         ids = dict[str, str]()
@@ -273,7 +279,7 @@ async def test_what_is_kept_for_a_time_is_deleted_when_it_is_over(rig: Rig) -> N
         await rig.redis.zadd("everloop:retentions", dict.fromkeys(members, 0))
         queue = rig.service.everloop.environment["EVERLOOP_TASK_QUEUE"]
         await rig.temporal.get_schedule_handle(housekeeping_schedule_id(queue)).trigger()
-        for context in (short, task_only):  # a context goes with the only task that it has
+        for context in (short, task_only):  # a context goes with its only task
             await until(partial(_is_gone, client, context))
         still = await client.context(kept)
         view_ttl = await rig.redis.ttl(head_key(ids[kept]))
@@ -286,7 +292,7 @@ async def test_what_is_kept_for_a_time_is_deleted_when_it_is_over(rig: Rig) -> N
 
 
 async def _let_pass(redis: Redis, owner: str, context: str, task_id: str, *, hours: int) -> None:
-    """Let what is known of a context be so old."""
+    """Date the records of a context back by so much."""
     key = f"everloop:owner:{{{owner}}}:context:{context}"
     fields = cast("dict[str, str]", await redis.hgetall(key))
     earlier = hours * 3_600_000_000

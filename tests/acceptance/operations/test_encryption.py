@@ -1,4 +1,4 @@
-"""With keys, no server that we use keeps what a task says; keys change while tasks are under way."""
+"""With keys, no server stores plain content of a task; keys change while tasks are under way."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ COMPLETED = TaskState.TASK_STATE_COMPLETED
 
 @dataclass
 class Vault:
-    """A deployment with its keys, and a word that nobody else is to read. `gate` lets its tool end."""
+    """A deployment with its keys, and a secret word. `gate` lets its tool end."""
 
     everloop: Deployment
     model: ScriptedOpenAI
@@ -39,7 +39,7 @@ class Vault:
         return self.folder / "gate"
 
     def use_keys(self, *key_ids: str) -> None:
-        """Give the processes that start from now on these keys."""
+        """Set the keys of processes that start from now on."""
         path = write_keys(self.folder / f"keys-{uuid4()}", *key_ids)
         self.everloop.environment[KEYS] = str(path)
 
@@ -56,12 +56,12 @@ class Vault:
         ]
 
     async def places_with(self, text: str) -> set[str]:
-        """Return where a text stands: keys of Redis, and what processes have written below our directory."""
+        """Return the places of a text: keys of Redis, and files of processes below our directory."""
         keys = await redis_keys_with(self.everloop.redis_url, text)
         return keys | await asyncio.to_thread(files_with, self.everloop.directory, text)
 
     async def key_ids(self, task_id: str) -> set[bytes]:
-        """Return the keys that the history of a task is encrypted with; b"": some of it is plain."""
+        """Return the ids of the keys that encrypt the history of a task; b"": some of it is plain."""
         client = await Client.connect(self.everloop.temporal_address)
         history = await client.get_workflow_handle(task_id).fetch_history()
         inputs = [e.workflow_execution_started_event_attributes.input.payloads for e in history.events]
@@ -92,7 +92,7 @@ async def _begin(vault: Vault, gateway: Gateway) -> Task:
 
 
 async def _end(vault: Vault, gateway: Gateway, task: Task) -> Task:
-    """Let the tool end, give the password that is asked for, and return the task that has ended."""
+    """End the tool, give the requested password, and return the task after its end."""
     vault.gate.touch()
     async with connected(gateway.url, streaming=False) as client:
         while not _asks(task):
@@ -131,5 +131,8 @@ async def test_no_server_keeps_a_word_in_plain(vault: Vault) -> None:
     results = vault.model.requests[-1].tool_results
     assert [vault.word in result for result in results] == [True, True, False]
     assert during | await vault.places_with(vault.word) == set()
-    assert await vault.places_with(task.id) >= {"temporal", "valkey"}  # so the search works: ids are plain
+    assert await vault.places_with(task.id) >= {
+        "temporal",
+        "valkey",
+    }  # the search finds plain ids, so it works
     assert await vault.key_ids(task.id) == {b"k1", b"k2"}

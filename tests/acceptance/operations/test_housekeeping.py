@@ -1,4 +1,4 @@
-"""Housekeeping and rebuilding of views, with real processes: what is removed, what stays, what comes back."""
+"""Housekeeping and rebuilding of views, with real processes: removed, kept and restored data."""
 
 import asyncio
 import os
@@ -67,7 +67,7 @@ REMOVED = "everloop_housekeeping_removed_total"
 
 @dataclass(frozen=True)
 class Cluster:
-    """A deployment with two owners, and what its model says."""
+    """A deployment with two owners, and the replies of its model."""
 
     model: ScriptedOpenAI
     everloop: Deployment
@@ -78,17 +78,17 @@ class Cluster:
     temporal: Client
 
     async def command(self, *arguments: str) -> tuple[int, str]:
-        """Run a command; return its exit code and all it wrote."""
+        """Run a command; return its exit code and its output."""
         return await run_everloop(self.everloop.environment, *arguments)
 
     async def task(self, owner: str, *script: Reply | Refusal) -> Task:
-        """Let an owner start a task for which the model has this script, and wait until it stops."""
+        """Start a task of an owner with this script of the model, and wait until it stops."""
         self.model.script = script
         self.model.requests.clear()
         return await send(self.clients[owner], request("Hello"))
 
     async def shown(self, owner: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return what an owner sees of its tasks, in the order of the list: there, and when asked."""
+        """Return an owner's tasks in the order of the list: as listed, and as read."""
         client = self.clients[owner]
         page = await client.list_tasks(ListTasksRequest(include_artifacts=True, history_length=50))
         assert page.total_size == len(page.tasks)
@@ -99,7 +99,7 @@ class Cluster:
 
 
 def key_of(owner: str, path: Path) -> str:
-    """Put a new key of an owner into the file of keys."""
+    """Add a key of an owner to the file of keys."""
     key, kept = new_key(owner, (READ, WRITE), None)
     add_key(path, kept)
     return seed_secret(key)
@@ -132,7 +132,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Cl
 
 
 class Ages(NamedTuple):
-    """Seconds after which something is still kept, and no more; no other class's time ends between them."""
+    """Ages in seconds just before and after the end of a class; no other class ends between them."""
 
     before: float
     after: float
@@ -154,7 +154,7 @@ def keep(cluster: Cluster, key: str, seconds: float) -> Path:
 
 @pytest_asyncio.fixture
 async def unscheduled(cluster: Cluster) -> AsyncGenerator[None]:
-    """Let nothing be cleaned up by itself, as it is whenever five minutes of the clock are over."""
+    """Disable the scheduled cleanup, which runs every five minutes of the clock."""
     queue = cluster.everloop.environment["EVERLOOP_TASK_QUEUE"]
     schedule = cluster.temporal.get_schedule_handle(housekeeping_schedule_id(queue))
     await schedule.pause()
@@ -166,9 +166,9 @@ async def unscheduled(cluster: Cluster) -> AsyncGenerator[None]:
 
 @pytest.mark.usefixtures("unscheduled")
 async def test_what_nobody_needs_is_removed(cluster: Cluster) -> None:
-    """And nothing else: nothing before the time of its class, no payload of a workflow that Temporal knows.
+    """And nothing else: nothing within the time of its class, no payload of a workflow in Temporal.
 
-    The worker has put down that it uses the store.
+    The worker has recorded that it uses the store.
     """
     environment = cluster.everloop.environment
     users = Path(environment["EVERLOOP_BLOB_DIRECTORY"], FOLDER).glob("*/*")
@@ -219,7 +219,7 @@ async def test_what_nobody_needs_is_removed(cluster: Cluster) -> None:
 
 
 async def test_the_schedule_of_the_housekeeping_is_shown(cluster: Cluster) -> None:
-    """By the name that it has in Temporal; it runs."""
+    """By its name in Temporal; it runs."""
     code, told = await cluster.command("housekeeping", "status")
     assert code == 0
     assert f"schedule  everloop-housekeeping-{cluster.everloop.environment['EVERLOOP_TASK_QUEUE']}" in told
@@ -227,7 +227,7 @@ async def test_the_schedule_of_the_housekeeping_is_shown(cluster: Cluster) -> No
 
 
 async def test_each_class_is_kept_for_its_own_time(cluster: Cluster, ledger: Path) -> None:
-    """As the settings say, from the last use on; its events for an hour."""
+    """As in the settings, from the last use on; its events for an hour."""
     payment = call("pay", {"amount": 1, "to": "Ada", "ledger": str(ledger)})
     task = await cluster.task("acme", Reply([payment]), DONE)
     context = context_key("acme", task.context_id)
@@ -248,7 +248,7 @@ async def test_each_class_is_kept_for_its_own_time(cluster: Cluster, ledger: Pat
 
 
 async def test_views_come_back_after_redis_was_emptied(cluster: Cluster) -> None:
-    """All of them, as they were, for each owner; new tasks start meanwhile, and a kill does no harm."""
+    """All of them, unchanged, for each owner; new tasks start meanwhile, and a kill does no harm."""
     question = Reply([call("book", {"kind": "selection", "ledger": "-"})])
     for owner in OWNERS:
         await cluster.task(owner, DONE)
@@ -282,7 +282,7 @@ async def test_views_come_back_after_redis_was_emptied(cluster: Cluster) -> None
 
 
 async def test_what_is_not_restored_is_named(cluster: Cluster) -> None:
-    """With the reason, and the exit code says so too; here nobody answers, because no worker is there."""
+    """With the reason, and an exit code; here no query is answered, because there is no worker."""
     task = await cluster.task("acme", Reply([call("book", {"kind": "selection", "ledger": "-"})]), DONE)
     await cluster.redis.flushall()
     cluster.worker.kill()

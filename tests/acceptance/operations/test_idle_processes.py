@@ -1,4 +1,4 @@
-"""What idle processes have loaded: each MiB counts as often as there are workers and gateways."""
+"""Modules loaded by idle processes: each MiB counts for every worker and gateway."""
 
 import os
 import re
@@ -24,7 +24,7 @@ async def echo(turn):
 signal.signal(signal.SIGUSR1, say)
 agent = Agent(id="idle", name="Idle", description="Has nothing to do.", {settings})
 """
-"""It makes its process say what it has loaded, and how many objects garbage collections look at."""
+"""Prints the modules of its process, and the number of objects that garbage collections examine."""
 
 UNUSED = {
     "a2a.client",  # peers
@@ -50,9 +50,10 @@ UNUSED = {
     "temporalio.testing",
     "tiktoken",  # the data of an encoding
 }
-"""By what is needed for it; what libraries load only because it is there has no reason at all.
+"""By the reason for loading; modules that libraries load for no reason have none.
 
-Less than a MiB does not count."""
+Less than a MiB does not count.
+"""
 
 
 OF_WORKERS = {"everloop.workflows.agent_task"}
@@ -71,11 +72,11 @@ OF_MODELS = {"everloop.models.client", "httpx", "httpx2", "openai", "rich"}
 async def test_an_idle_process_has_loaded_nothing_that_it_does_not_use(
     tmp_path: Path, kind: str, settings: str, used: set[str]
 ) -> None:
-    """After its start, with all wired. Nor do collections look at what stays there for good."""
+    """After its start, with all wired. Collections do not examine objects that stay for good."""
     agent = tmp_path / "idle.py"
     agent.write_text(AGENT.replace("{settings}", settings))
     async with running_deployment(tmp_path, "http://127.0.0.1:9/v1", agents=str(agent)) as everloop:
-        # With a variable of OTEL_* it is no copy of a process that has loaded everything.
+        # With a variable of OTEL_* it is not a copy of a process that has loaded everything.
         if kind == "worker":
             process = await everloop.add_worker(OTEL_SERVICE_NAME="idle")
         else:

@@ -1,4 +1,4 @@
-"""What is in the images is enough to run, and what compose.yaml runs once does its work."""
+"""The content of the images is enough to run, and the one-time commands of compose.yaml work."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ from tests.support.servers.processes import ServerProcess, wait_until_answers
 
 
 def _unable_to_write() -> list[str]:
-    """Return what a command begins with so that root, too, is refused where nobody may write."""
+    """Return a command prefix under which root, too, cannot write to read-only files."""
     setpriv = shutil.which("setpriv")
     if os.geteuid() != 0:
         return []
@@ -85,7 +85,10 @@ async def test_the_files_of_the_images_are_enough(
 
 
 async def test_the_namespace_of_compose_can_be_made_again_and_again(temporal_address: str) -> None:
-    """The script that compose.yaml runs makes the namespace with our search attributes, and leaves it so."""
+    """The script of compose.yaml makes the namespace with our search attributes.
+
+    Repeats change nothing.
+    """
     namespace = f"compose-{uuid4()}"
     environment = {
         **os.environ,
@@ -106,7 +109,7 @@ async def test_the_namespace_of_compose_can_be_made_again_and_again(temporal_add
 
 
 def test_the_bucket_of_compose_can_be_made_again() -> None:
-    """It is made once; afterwards it is left as it is."""
+    """It is made once; repeats change nothing."""
     with running_moto() as endpoint:
         settings = BlobSettings(blobs="s3", s3_bucket="everloop", s3_endpoint=endpoint)
         create_bucket(settings)

@@ -1,4 +1,4 @@
-"""The local stack and the demo as people run them: separate processes, real signals."""
+"""The local stack and the demo as users run them: separate processes, real signals."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ ROW = re.compile(r"^  (?P<name>\w[\w ]*?)  +(?P<value>\S+)", re.MULTILINE)
 
 
 class Run:
-    """One run of a module, its output, and all processes that it was seen to have."""
+    """One run of a module, its output, and all its processes so far."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self.process = process
@@ -96,7 +96,7 @@ async def stack(directory: Path, environment: Mapping[str, str] | None = None) -
 
 
 async def until(fact: Callable[[], bool]) -> None:
-    """Wait for a fact, as long as a busy machine may take."""
+    """Wait for a fact, with a timeout for a busy machine."""
     async with asyncio.timeout(TIMEOUT):
         while True:
             if fact():
@@ -105,7 +105,7 @@ async def until(fact: Callable[[], bool]) -> None:
 
 
 async def completed(url: str, task_id: str) -> Result:
-    """Ask for the task until it is completed, as long as a busy machine may take."""
+    """Read the task until it is completed, with a timeout for a busy machine."""
     async with asyncio.timeout(TIMEOUT), Client(url) as client:
         while True:
             task = await client.task(task_id)
@@ -137,7 +137,7 @@ class Restarted:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def restarted(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Restarted]:
-    """One for tests that only look at it; SIGTERM then ends it in order."""
+    """One for read-only tests; SIGTERM then ends it in order."""
     directory = tmp_path_factory.mktemp("stack") / "state"
     environment = {"EVERLOOP_PORT": str(free_port()), "EVERLOOP_GRPC_PORT": str(free_port())}
     async with stack(directory, environment) as first:
@@ -202,18 +202,18 @@ async def test_the_printed_addresses_answer_and_the_directory_is_taken(
 
 START = '{"workflowType": {"name": "AgentTask"}, "taskQueue": {"name": "everloop"}, "requestId": "x"}'
 REBOUND = "pages.example"
-"""The name of a page that has pointed it at this machine, for its calls to count as calls of itself."""
+"""The name of a page that has rebound it to this machine, so that its calls are of its own origin."""
 
 
 def _listening(run: Run) -> set[tuple[str, int]]:
-    """Return where the processes of a stack listen."""
+    """Return the addresses of a stack's processes."""
     connections = [each for process in run.family for each in process.net_connections("tcp")]
     return {(each.laddr.ip, each.laddr.port) for each in connections if each.status == psutil.CONN_LISTEN}
 
 
 @ONLY_LINUX
 async def test_no_page_of_another_site_reads_or_changes_anything(restarted: Restarted) -> None:
-    """Not by a form, which may be sent to all ports of this machine, nor under a name that it has rebound."""
+    """Not by a form, which may be sent to all ports of this machine, nor under a rebound name."""
     ui, workflow = restarted.again.addresses["Temporal UI"], "api/v1/namespaces/default/workflows"
     listening = _listening(restarted.again)
     # As browsers do: no connection is used for two names.
@@ -236,7 +236,7 @@ async def test_no_page_of_another_site_reads_or_changes_anything(restarted: Rest
 
 @ONLY_LINUX
 async def test_other_users_of_this_machine_do_not_get_into_valkey(restarted: Restarted) -> None:
-    """It wants a password, which stands in a file of its user's and in no list of processes."""
+    """It requires a password, which is in a file of its user's and in no list of processes."""
     url = (restarted.directory / "redis-url").read_text()
     password, address = urlsplit(url).password, restarted.again.addresses["Redis"]
     async with Redis.from_url(address) as stranger, Redis.from_url(url) as known:
@@ -258,15 +258,15 @@ agent = Agent(id="clock", name="Clock", description="Tells the time.", plugins=[
 
 
 async def _schedule(project: Path, agent: str) -> Ran:
-    """Make a schedule in a directory where agents are served, with nothing in the environment."""
+    """Make a schedule in a directory with running agents, without settings in the environment."""
     words = ("--id", "noon", "--agent", agent, "--text", "Tell the time.", "--every", "1h")
     return await Shell(project).run("schedules", "add", *words)
 
 
 async def test_whoever_asks_while_no_agent_can_be_loaded_is_told_why(tmp_path: Path) -> None:
-    """File, line and source are at the address that was printed, which serves once the file is mended.
+    """File, line and source are at the printed address, which serves once the file is fixed.
 
-    Then commands in that directory know its agents.
+    Then commands in that directory find its agents.
     """
     project, url = tmp_path / "clock", f"http://127.0.0.1:{(port := free_port())}"
     project.mkdir()
@@ -314,7 +314,7 @@ async def test_the_demo_proves_that_every_tool_ran_exactly_once(tmp_path: Path) 
 
 
 async def test_ctrl_c_before_it_is_up_stops_what_has_started(tmp_path: Path) -> None:
-    """The exit code is that of an interrupted program, and the last line says what is left: nothing."""
+    """The exit code is that of an interrupted program, and the last line says that nothing is left."""
     async with running(tmp_path / "state", "up") as run:
         await run.says("temporal is ready")
         code = await run.end(signal.SIGINT)

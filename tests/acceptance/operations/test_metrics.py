@@ -1,4 +1,4 @@
-"""Metrics of running processes: right where they are exact, and all there that the dashboard reads."""
+"""Metrics of running processes: the exact ones are right, and all of the dashboard exist."""
 
 import asyncio
 import re
@@ -37,7 +37,10 @@ MODEL_LABELS = {"gen_ai_agent_id", "gen_ai_operation_name", "gen_ai_provider_nam
 
 @dataclass(frozen=True)
 class Watched:
-    """A task whose first worker was killed, and what each process told: the gateway also before the kill."""
+    """A task whose first worker was killed, and the metrics of each process.
+
+    The gateway also before the kill.
+    """
 
     task: Task
     notified: int
@@ -94,7 +97,7 @@ async def _watch(everloop: Deployment, hook: Webhook) -> Watched:
         await _lose_view(everloop.redis_url, answer.task_id)
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
     after = await _until(ports[1], lambda it: {"everloop_tasks_open"} <= it.names and not _subscribers(it))
-    # A view that comes back tells its webhooks once more, some time or other.
+    # A rebuilt view notifies its webhooks once more, at some later time.
     counted = await _until(
         ports[2], lambda it: it.sum(DELIVERIES, outcome="delivered") == len(hook.taken) - told
     )
@@ -124,14 +127,14 @@ async def _lose_view(redis_url: str, task_id: str) -> None:
 
 
 async def _until(port: int, is_so: Callable[[Scrape], bool]) -> Scrape:
-    """Return what a process tells as soon as something is so."""
+    """Return the metrics of a process once a condition is true."""
     while not is_so(scraped := await scrape(port)):  # noqa: ASYNC110 -- another process tells
         await asyncio.sleep(0.05)
     return scraped
 
 
 async def _until_counted(port: int, delivered: int) -> Scrape:
-    """Return what a worker tells when it has counted what the webhook took from it."""
+    """Return the metrics of a worker once it has counted the webhook's notifications."""
     return await _until(port, lambda it: it.sum(DELIVERIES, outcome="delivered") >= delivered)
 
 
@@ -140,7 +143,7 @@ def _subscribers(scraped: Scrape) -> float:
 
 
 async def test_a_status_counts_once_although_a_worker_was_killed(watched: Watched) -> None:
-    """The second worker publishes what the first one had published, and it is no news."""
+    """The second worker publishes the statuses of the first one again without counting them."""
     states = ("working", "completed", "failed", "canceled", "rejected", "input-required")
 
     assert response_of(watched.task) == "A whole answer."
@@ -171,7 +174,7 @@ async def test_an_iteration_counts_where_it_ended_and_replays_add_nothing(watche
 
 
 async def test_tools_streams_and_notifications_are_counted(watched: Watched) -> None:
-    """With what they came to; a name that the model made up is no label."""
+    """With their results; a tool name that the model made up is not a label."""
     calls = watched.workers
 
     assert calls.sum("everloop_tool_calls_total", tool="repeat", outcome="ok") == 1
@@ -187,7 +190,7 @@ async def test_tools_streams_and_notifications_are_counted(watched: Watched) -> 
 
 
 async def test_the_temporal_sdk_s_metrics_are_there_with_our_buckets(watched: Watched) -> None:
-    """In seconds, and further than the 10 s at which the SDK's own buckets end."""
+    """In seconds, with buckets beyond the 10 s at which the SDK's own end."""
     latency = "temporal_activity_schedule_to_start_latency_seconds_bucket"
 
     assert watched.worker.sum(latency, le="1800") > 0
@@ -195,12 +198,12 @@ async def test_the_temporal_sdk_s_metrics_are_there_with_our_buckets(watched: Wa
 
 
 async def test_everything_that_the_dashboard_the_alerts_and_the_guides_read_exists(watched: Watched) -> None:
-    """Under exactly these names, in what the processes of this test have told."""
+    """Under exactly these names, in the metrics of this test's processes."""
     assert named_metrics() - watched.all.names <= APPEAR_LATER
 
 
 async def test_every_metric_has_the_labels_of_the_documentation(watched: Watched) -> None:
-    """Every one of ours that was told, and neither more nor fewer labels."""
+    """Every metric of ours has exactly the documented labels."""
     found: dict[str, set[str]] = {}
     for name, labels, _ in watched.all.samples:
         if name.startswith(("everloop_", "gen_ai_")):
@@ -212,7 +215,7 @@ async def test_every_metric_has_the_labels_of_the_documentation(watched: Watched
 
 
 async def test_no_label_says_whose_task_it_is(watched: Watched) -> None:
-    """Neither owners nor contexts nor tasks: there is no end to them, and they are nobody's business."""
+    """Neither owners nor contexts nor tasks: their number is unbounded, and they are private."""
     values = {value for _, labels, _ in watched.all.samples for value in labels.values()}
 
     assert not values & {watched.task.id, watched.task.context_id, ANONYMOUS}

@@ -1,4 +1,4 @@
-"""No byte is left of what was deleted: all of Redis and the blobs is read, and all that Temporal tells."""
+"""No byte of deleted content is left in Redis, in the blobs, or in any answer of Temporal."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ BEGIN = "Begin"
 
 @dataclass(frozen=True)
 class Place:
-    """A deployment whose tasks leave a word wherever it keeps anything, and what they have to ask."""
+    """A deployment whose tasks write a word to every store, and the questions that they ask."""
 
     service: Service
     temporal: TemporalClient
@@ -52,7 +52,7 @@ class Place:
         return Client(self.service.at(agent), api_key=self.keys[owner])
 
     async def left_of(self, *words: str) -> set[str]:
-        """Return where any of these words is found."""
+        """Return the places of any of these words."""
         found = set[str]()
         blobs = Path(self.service.everloop.environment["EVERLOOP_BLOB_DIRECTORY"])
         for word in words:
@@ -84,7 +84,7 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Plac
 
 
 def _script(word: str) -> Callable[[ReceivedRequest], Answer]:
-    """Let models call everything that there is, one after the other; each reply says the word."""
+    """Script models to call every tool, one after the other; each reply contains the word."""
     arguments = json.dumps({"word": word})
     of_keeper: list[list[CallFragment]] = [
         [tool_call("spread", arguments), tool_call("look_up", arguments, index=1)],
@@ -105,7 +105,7 @@ def _script(word: str) -> Callable[[ReceivedRequest], Answer]:
 
 
 def _since_begin(conversation: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Return what was said since the last message that begins a task."""
+    """Return the messages since the last one that begins a task."""
     begins = [
         n for n, each in enumerate(conversation) if each["role"] == "user" and BEGIN in str(each["content"])
     ]
@@ -113,7 +113,7 @@ def _since_begin(conversation: Sequence[dict[str, Any]]) -> Sequence[dict[str, A
 
 
 async def _work(place: Place, owner: str, word: str, context: str, hook: Webhook) -> Result:
-    """Let a task go through everything, and answer whatever it asks."""
+    """Run a task through everything, and answer all its questions."""
     place.service.script(_script(word))
     async with place.client(owner) as client:
         message = f"{BEGIN} with {word}. {'.' * LARGE}"
@@ -147,7 +147,7 @@ async def _ended(client: Client, deletion: Deletion, *, owner: str = "") -> Dele
 
 
 async def test_nothing_is_left_of_a_task(place: Place) -> None:
-    """Nor of its sub-agent; its runs began parked, and another task stays as it was."""
+    """Nor of its sub-agent; its runs began parked, and another task is unchanged."""
     word, other, context = _word(), _word(), _word()
     async with running_webhook() as hook, place.client("ann") as client:
         kept = await _work(place, "ann", other, _word(), hook)
@@ -169,7 +169,7 @@ async def test_nothing_is_left_of_a_task(place: Place) -> None:
 
 @pytest.mark.slow
 async def test_nothing_is_left_of_a_context(place: Place) -> None:
-    """Nor of its tasks, what was summed up of them, and what was answered at once."""
+    """Nor of its tasks, their summary, and messages that were answered at once."""
     words, context, ids = [_word() for _ in range(3)], _word(), list[str]()
     async with (
         running_webhook() as hook,
@@ -189,7 +189,7 @@ async def test_nothing_is_left_of_a_context(place: Place) -> None:
 
 @pytest.mark.slow
 async def test_nothing_is_left_of_an_owner(place: Place) -> None:
-    """Nor of schedules, with their files and webhooks, and what tools are to say again to them."""
+    """Nor of schedules, with their files and webhooks, and of notes that tools stored for them."""
     word, context = _word(), _word()
     file = Part(raw=word.encode(), filename=f"{word}.txt", media_type="text/plain")
     async with running_webhook() as hook, place.client("gone") as client, place.client("law") as admin:
@@ -208,5 +208,5 @@ async def test_nothing_is_left_of_an_owner(place: Place) -> None:
 
 
 def _word() -> str:
-    """Return a word that nothing else holds."""
+    """Return a unique word."""
     return f"w{uuid4().hex}"

@@ -1,4 +1,4 @@
-"""Notifications arrive whatever dies: in order, at least once, and without telling anybody their secrets."""
+"""Notifications arrive whatever process dies: in order, at least once, and without leaking secrets."""
 
 from collections.abc import AsyncGenerator
 from itertools import groupby
@@ -37,7 +37,7 @@ SECRETS = ("token", "credentials", "key")
 
 @pytest_asyncio.fixture
 async def everloop(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Deployment]:
-    """A deployment that logs all it can, and may notify this machine."""
+    """A deployment with full logs that may notify this machine."""
     (tmp_path / "everloop").mkdir()
     settings = {"EVERLOOP_PUSH_ALLOW": "127.0.0.0/8", "EVERLOOP_LOG_LEVEL": "debug"}
     async with running_deployment(
@@ -52,7 +52,7 @@ def secret() -> str:
 
 
 def _config(hook: Webhook, secret: str, task_id: str = "") -> TaskPushNotificationConfig:
-    """A config that holds secrets wherever one may."""
+    """A config with a secret in every possible field."""
     token, credentials, key = (f"{secret}-{name}" for name in SECRETS)
     return TaskPushNotificationConfig(
         task_id=task_id,
@@ -69,7 +69,7 @@ def _pays(ledger: Path, hook: Webhook, secret: str) -> SendMessageRequest:
 
 
 def _heard(hook: Webhook) -> list[str]:
-    """Return the states that a client makes of what it was told, who knows repetitions by their ids."""
+    """Return the states that a client gets from its notifications, without repetitions by id."""
     by_id = {each.id: each.state for each in hook.taken}
     return [state for state, _ in groupby(filter(None, by_id.values()))]
 
@@ -94,8 +94,8 @@ async def test_notifications_survive_all_that_dies(
 ) -> None:
     """A webhook is away while the task asks, and again while it ends; each time all else is killed as well.
 
-    It hears all of it in order when it is back. Meanwhile neither the task nor another webhook waits for it,
-    and what its client told us in confidence stands in one place.
+    It gets all of it in order when it is back. Meanwhile neither the task nor another webhook waits for it,
+    and its client's secrets are in one place.
     """
     worker, gateway = await everloop.add_worker(), await everloop.add_gateway()
     harness = Harness(model, everloop, gateway)
@@ -138,7 +138,10 @@ async def test_notifications_survive_all_that_dies(
 async def test_a_config_that_redis_forgot_is_set_again(
     model: ScriptedOpenAI, everloop: Deployment, ledger: Path, secret: str
 ) -> None:
-    """Redis forgets everything: the task goes on, its configs are gone; one that is set again hears of it."""
+    """Redis is emptied: the task goes on, its configs are gone.
+
+    One that is set again gets its notifications.
+    """
     await everloop.add_worker()
     gateway: Gateway = await everloop.add_gateway()
     harness = Harness(model, everloop, gateway)

@@ -26,7 +26,7 @@ from tests.support.servers.processes import run_everloop
 from tests.support.servers.scripted_openai import Reply
 
 Command = Callable[..., Awaitable[tuple[int, str]]]
-"""Runs a command with these arguments; returns its exit code and all it wrote."""
+"""Runs a command with these arguments; returns its exit code and its output."""
 
 
 def command_for(environment: dict[str, str]) -> Command:
@@ -56,7 +56,7 @@ def name() -> str:
 
 
 async def line_of(schedule: Command, name: str, *, having: str = "") -> str:
-    """List until a schedule is there and its line has a word: Temporal shows a change a moment later."""
+    """List until a schedule's line has a word: Temporal shows a change a moment later."""
     while True:
         code, listed = await schedule("list")
         assert code == 0
@@ -70,7 +70,7 @@ def adding(name: str, *more: str) -> list[str]:
 
 
 async def test_a_schedule_is_made_changed_and_removed(schedule: Command, temporal: Client, name: str) -> None:
-    """Each command says what it has done; a task that was started goes on without its schedule."""
+    """Each command reports its action; a started task goes on without its schedule."""
     # Rarely, so that none is due meanwhile.
     rarely = ("--cron", "0 9 29 2 *", "--time-zone", "Europe/Berlin", "--note", "Ask Ann.")
     added, again = await schedule(*adding(name, *rarely)), await schedule(*adding(name, *rarely))
@@ -135,7 +135,7 @@ async def test_a_schedule_is_made_changed_and_removed(schedule: Command, tempora
 async def test_what_temporal_refuses_is_one_line(
     schedule: Command, name: str, arguments: list[str], expected: str
 ) -> None:
-    """It names the option, what is wrong with it, and what was expected."""
+    """It names the option, the problem, and the expected form."""
     code, said = await schedule(*adding(name, *arguments))
     (line,) = said.splitlines()
     assert code == 1
@@ -161,7 +161,7 @@ async def test_schedules_of_others_are_left_alone(schedule: Command, temporal: C
 
 
 async def test_a_schedule_starts_tasks_that_clients_see(service: Service, name: str) -> None:
-    """A task that it was told to start now, and one that was due: both are listed, read and complete."""
+    """A task started by command, and one that was due: both are listed, read and complete."""
     service.script(lambda _: Reply(["The report."]))
     gateway, schedule = service.gateway, command_for(service.everloop.environment)
 

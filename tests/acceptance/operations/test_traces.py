@@ -1,4 +1,4 @@
-"""One trace from the client through gateway and workflow to everything that works for the task."""
+"""One trace from the client through gateway and workflow to all processes of the task."""
 
 import asyncio
 from collections import defaultdict
@@ -49,10 +49,10 @@ class Traced:
         return task
 
     async def finish(self, last: str) -> str:
-        """Wait for the span that ends last, let all processes send what they have, and return the tree."""
+        """Wait for the span that ends last, make all processes send theirs, and return the tree."""
         await self.receiver.wait_for(last)
         for process in self.everloop.started:
-            await asyncio.to_thread(process.stop)  # what it has not sent yet, it sends now, and we receive it
+            await asyncio.to_thread(process.stop)  # it now sends unsent spans, and we receive them
         return tree_of(self.receiver.spans)
 
     def span(self, name: str) -> Span:
@@ -90,8 +90,8 @@ async def traced(directory: Path, model: ScriptedOpenAI, **variables: str) -> As
 def tree_of(spans: Iterable[Span]) -> str:
     """Return a line for each span of the trace, below its parent and indented.
 
-    Brothers stand in the order of their names, and of what is below them; equal ones stay. Queries are left
-    out: a gateway asks a workflow whose worker is slow to publish.
+    Siblings are in the order of their names and subtrees; equal ones stay. Queries are left out: a gateway
+    queries a workflow whose worker is slow to publish.
     """
     children: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
@@ -109,7 +109,7 @@ def tree_of(spans: Iterable[Span]) -> str:
 
 @pytest.mark.slow
 async def test_one_trace_for_a_task(tmp_path: Path) -> None:
-    """Tool, MCP server, sub-agent and peer are in the client's trace, once, however often it is replayed."""
+    """Tool, MCP server, sub-agent and peer are in the client's trace, once, for any number of replays."""
     script = by_model(
         lead=[Reply(EVERYTHING_AT_ONCE, usage=(30, 7)), Reply(["Done."])],
         writer=[Reply([tool_call("repeat", '{"text": "y", "times": 2}')]), Reply(["A poem."])],
@@ -144,9 +144,9 @@ async def _start_both(everloop: Deployment) -> Gateway:
 
 
 async def test_log_lines_say_whose_task_and_which_trace(tmp_path: Path) -> None:
-    """A worker's of the task, also those that Temporal's SDK writes; a gateway's of the task and of a caller.
+    """A worker's name the task, also those of Temporal's SDK; a gateway's name the task and the caller.
 
-    The token that says who calls is in none of them.
+    The caller's token is in none of them.
     """
     key, plan = SigningKey(), [Refusal(429, headers={"retry-after-ms": "1"}), Reply(["Done."])]
     who = {"Authorization": f"Bearer {seed_secret(key.token(sub='acme', scope='tasks:read tasks:write'))}"}
@@ -260,7 +260,7 @@ def _check_model_span(span: Span) -> None:
 
 
 def _check_sub_agent_span(span: Span, task: Mapping[str, str]) -> None:
-    """Which call of whose task it is."""
+    """Assert the call and the task of the span."""
     assert {a.key: a.value.string_value for a in span.attributes} == {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "writer",
@@ -273,7 +273,7 @@ def _check_sub_agent_span(span: Span, task: Mapping[str, str]) -> None:
 
 
 def _check_task_span(span: Span) -> None:
-    """The span of a workflow says which agent it is."""
+    """Assert that the span of a workflow names its agent."""
     attributes = {a.key: a.value.string_value for a in span.attributes}
     assert attributes["gen_ai.operation.name"] == "invoke_agent"
     assert attributes["gen_ai.agent.id"] == "lead"

@@ -1,4 +1,4 @@
-"""The Temporal UI and its command line as the operator's harness: every command as the page tells it."""
+"""The Temporal UI and its command line as the operator's harness: every command as in its page."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STA
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Harness]:
-    """One worker and one gateway; tests part them by task."""
+    """One worker and one gateway; tests are separate by task."""
     directory = tmp_path_factory.mktemp("operator")
     agents = f"{MODULE}:agent,{MODULE}:lead"
     async with (
@@ -43,12 +43,12 @@ async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ha
 
 
 def _call(tool: str, ledger: Path, gate: Path | None = None) -> Reply:
-    """Return a reply that asks for a tool which writes to the ledger, then waits until the gate is there."""
+    """Return a reply with a call that writes to the ledger, then waits for the gate file."""
     return Reply([tool_call(tool, json.dumps({"ledger": str(ledger), "gate": str(gate or "")}))])
 
 
 async def test_the_details_show_what_answers_a_question(harness: Harness) -> None:
-    """Phase, iteration, tokens, and a signal that only has to be pasted; the list finds each state."""
+    """Phase, iteration, tokens, and a signal to paste; the list finds each state."""
     async with connected(harness.gateway.url) as client:
         reply = Reply([tool_call("transfer", '{"amount": 7}')])
         task_id, requests = await harness.start(client, reply, Reply(["Done."]))
@@ -72,7 +72,7 @@ async def test_the_details_show_what_answers_a_question(harness: Harness) -> Non
 
 
 async def test_a_completed_task_goes_on_after_a_reset(harness: Harness, tmp_path: Path) -> None:
-    """Whatever is done again, the tool's effect is not; views and subscribers follow the newer run."""
+    """Repeated steps do not repeat the tool's effect; views and subscribers follow the newer run."""
     ledger, more = tmp_path / "ledger", asyncio.Event()
     pays = _call("pay", ledger)
     script = [pays, Reply(["Done."]), pays, Reply(["Better ", more, "now."])]
@@ -102,7 +102,7 @@ _RESET = ("workflow", "reset", "--reason", "once more", "--type")
 async def test_what_another_agent_did_is_not_done_again_after_a_reset(
     harness: Harness, tmp_path: Path
 ) -> None:
-    """The model is asked again, with ids of its own making; the peer has paid already."""
+    """The model is called again, with other ids; the peer has paid already."""
     ledger, prompt = tmp_path / "ledger", "pay elsewhere"
     asks = Reply([tool_call("clerk_elsewhere", json.dumps({"request": prompt}))])
     harness.scripts[prompt] = [_call("pay", ledger), Reply(["It is paid."])] * 2
@@ -149,7 +149,7 @@ async def test_a_paused_model_call_is_made_again(harness: Harness) -> None:
 
 
 async def test_a_reset_activity_is_retried_at_once(harness: Harness) -> None:
-    """A call that waits for its next attempt does not wait any longer, and its note is taken back."""
+    """A call that waits for its next attempt runs at once, and its note is removed."""
     async with connected(harness.gateway.url) as client:
         busy = Refusal(503, "busy", headers={"retry-after": "300"})
         more = asyncio.Event()
@@ -172,7 +172,7 @@ async def test_a_reset_activity_is_retried_at_once(harness: Harness) -> None:
 
 @pytest.mark.parametrize("tool", ["pay", "look_up"])
 async def test_a_paused_tool_has_its_effect_once(harness: Harness, tmp_path: Path, tool: str) -> None:
-    """An idempotent one stops and runs again with its key; another one comes to its end. None is an error."""
+    """An idempotent one stops and runs again with its key; another one completes. Neither is an error."""
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
     async with connected(harness.gateway.url) as client:
         task_id, requests = await harness.start(client, _call(tool, ledger, gate), Reply(["Done."]))
@@ -198,7 +198,10 @@ async def test_a_paused_tool_has_its_effect_once(harness: Harness, tmp_path: Pat
 async def test_a_task_is_cancelled_whatever_was_done_to_its_activity(
     harness: Harness, tmp_path: Path, touch: tuple[str, ...]
 ) -> None:
-    """It hangs, for hours. Temporal tells its attempt nothing more, and nobody waits for that."""
+    """It hangs, for hours.
+
+    Temporal sends its attempt nothing more, and the cancellation does not wait for it.
+    """
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
     async with connected(harness.gateway.url) as client:
         task_id, _ = await harness.start(client, _call("hang", ledger, gate))
@@ -213,7 +216,7 @@ async def test_a_task_is_cancelled_whatever_was_done_to_its_activity(
 
 
 async def _touch(harness: Harness, task_id: str, *commands: str) -> None:
-    """Do this to the activity that runs, and wait until its attempt has heard of it."""
+    """Change the running activity, and wait until its attempt has got the change."""
     activity, _ = await harness.activity(task_id)
     for command in commands:
         await harness.temporal("activity", command, "--workflow-id", task_id, "--activity-id", activity)
@@ -221,7 +224,7 @@ async def _touch(harness: Harness, task_id: str, *commands: str) -> None:
 
 
 async def test_a_paused_workflow_goes_on_where_it_was(harness: Harness) -> None:
-    """What runs comes to its end, nothing new begins; messages are refused for now, with the reason."""
+    """Running calls end, nothing new begins; messages are refused for now, with the reason."""
     async with connected(harness.gateway.url) as client, httpx.AsyncClient() as http:
         more = asyncio.Event()
         script = [Reply([tool_call("transfer", '{"amount": 1}'), more]), Reply(["Done."])]
@@ -271,7 +274,7 @@ async def _new_harness(directory: Path) -> AsyncGenerator[Harness]:
 
 
 async def test_old_tasks_end_on_old_code(tmp_path: Path) -> None:
-    """A new build takes new tasks when an operator says so; the old one may go when its tasks have ended."""
+    """A new build takes new tasks at an operator's command; the old one may end after its tasks."""
     async with _new_harness(tmp_path) as harness, connected(harness.gateway.url) as client:
         everloop = harness.everloop
         everloop.environment["EVERLOOP_BUILD_ID"] = "1"
@@ -302,7 +305,7 @@ _RUNS_ON = "TemporalWorkerDeploymentVersion = 'everloop:{build}' AND ExecutionSt
 
 
 async def _make_current(harness: Harness, build: str) -> None:
-    """Let new tasks go to a build; Temporal hears of a worker a moment after it has started."""
+    """Make a build current for new tasks; Temporal registers a worker a moment after its start."""
     named = ("--deployment-name", "everloop", "--build-id", build)
     await until(lambda: harness.tries("worker", "deployment", "describe-version", *named))
     await until(lambda: harness.tries("worker", "deployment", "set-current-version", *named, "--yes"))
@@ -314,7 +317,7 @@ async def _build(harness: Harness, task_id: str) -> str:
 
 
 async def test_a_worker_ends_although_a_paused_tool_goes_on(harness: Harness, tmp_path: Path) -> None:
-    """The tool has had its only cancellation; the next worker says that nobody knows its outcome."""
+    """The tool has had its only cancellation; the next worker reports an unknown outcome."""
     ledger, calls = tmp_path / "ledger", _call("hang", tmp_path / "ledger", tmp_path / "gate")
     working = [each for each in harness.everloop.started if each.is_running()]
     (worker,) = (each for each in working if each is not harness.gateway.process)

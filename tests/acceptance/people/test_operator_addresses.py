@@ -1,4 +1,4 @@
-"""Operators over HTTP: why a task does not go on, the action that helps, and who did it when."""
+"""Operators over HTTP: the reason why a task is stuck, the remedy, and a record of the action."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ async def _listed(root: clients.Client, task_id: str) -> list[clients.OpenQuesti
 
 
 async def test_a_task_that_waits_for_an_operator_is_resumed(room: Room) -> None:
-    """The list says what failed; who resumed it stands in its events and in the log."""
+    """The list has the failure; its events and the log name the operator."""
     async with room.client("patient") as client, room.of("root") as root:
         task_id, _ = await room.harness.start(client, Refusal(401, "wrong_key"), Reply(["It works."]))
         stuck = await room.stuck(task_id)
@@ -68,7 +68,7 @@ async def test_a_task_that_waits_for_an_operator_is_resumed(room: Room) -> None:
 
 
 async def test_a_call_that_waits_for_its_next_attempt_is_made_at_once(room: Room) -> None:
-    """A provider said to come back in minutes; history has no word for that, so a note stands there."""
+    """The provider set a retry time of minutes; history has no event for that, so a note is recorded."""
     async with room.client("clerk") as client, room.of("root") as root:
         busy = Refusal(503, "busy", headers={"retry-after": "300"})
         task_id, _ = await room.harness.start(client, busy, Reply(["At last."]))
@@ -86,7 +86,7 @@ async def test_a_call_that_waits_for_its_next_attempt_is_made_at_once(room: Room
 
 @pytest.mark.parametrize("what", ["activity", "workflow"])
 async def test_what_somebody_paused_goes_on(room: Room, what: str) -> None:
-    """The list says who paused it and why."""
+    """The list has the operator and the reason."""
     more = asyncio.Event()
     async with room.client("clerk") as client, room.of("root") as root:
         task_id, _ = await room.harness.start(client, Reply(["Half", more]), Reply(["Whole."]))
@@ -145,7 +145,7 @@ async def test_a_call_that_hangs_is_skipped(room: Room, tmp_path: Path) -> None:
 
 
 async def test_a_task_that_failed_goes_back_to_before_the_failure(room: Room, tmp_path: Path) -> None:
-    """The call that failed is made again, the tool before it is not; a second reset is refused."""
+    """The failed call is made again, the tool before it is not; a second reset is refused."""
     ledger = tmp_path / "ledger"
     script = [_call("pay", ledger), Refusal(401, "wrong_key"), Reply(["Done ", "after all."])]
     async with room.client("clerk") as client, room.of("root") as root:
@@ -165,11 +165,11 @@ async def test_a_task_that_failed_goes_back_to_before_the_failure(room: Room, tm
     assert len(requests) == 3
     assert len(ledger.read_text().splitlines()) == 1
     assert (event["isReset"], _name(event["by"])) == (True, "root")
-    assert listed.count(task_id) == 1  # the run that failed is in Temporal's list, too
+    assert listed.count(task_id) == 1  # the failed run is in Temporal's list, too
 
 
 async def test_a_task_that_was_terminated_goes_on(room: Room, tmp_path: Path) -> None:
-    """It says who ended it why; what it had done stands."""
+    """It has the operator and the reason; completed steps stay."""
     ledger = tmp_path / "ledger"
     script = [_call("pay", ledger), Reply(["Half an", asyncio.Event()]), Reply(["Done."])]
     async with room.client("clerk") as client, room.of("root") as root:
@@ -187,7 +187,7 @@ async def test_a_task_that_was_terminated_goes_on(room: Room, tmp_path: Path) ->
 
 
 async def test_an_operator_answers_and_cancels(room: Room) -> None:
-    """A question is answered in the place of whom it asks, one that is not open is unknown."""
+    """A question is answered in place of the addressee; one that is not open is unknown."""
     async with room.client("clerk") as client, room.of("root") as root:
         ask = Reply([tool_call("transfer", '{"amount": 7}')])
         task_id, requests = await room.harness.start(client, ask, ask, Reply(["Done."]))
@@ -215,7 +215,7 @@ async def test_an_operator_answers_and_cancels(room: Room) -> None:
 
 
 async def test_an_owners_operators_cannot_stand_in_for_others(room: Room) -> None:
-    """A question that asks others than the owner is answered by an operator of somebody else."""
+    """A question to others than the owner is answered by an operator of another owner."""
     async with room.client("clerk") as client, room.of("boss") as boss, room.of("root") as root:
         ask = Reply([tool_call("refund", '{"amount": 7}')])
         task_id, requests = await room.harness.start(client, ask, Reply(["Done."]))
@@ -232,7 +232,7 @@ async def test_an_owners_operators_cannot_stand_in_for_others(room: Room) -> Non
 
 
 async def test_only_operators_get_there(room: Room) -> None:
-    """The scope has to be named, agents that scopes name bound it, and Alice's own admin is one as well."""
+    """The scope must be named, agents in scopes bound it, and Alice's own admin is one as well."""
     base = f"{room.gateway.url}/everloop/v1/operator"
     async with room.client("clerk") as client, httpx.AsyncClient(base_url=base) as http:
         task_id, _ = await room.harness.start(client, Reply(["Hi."]))
@@ -265,7 +265,7 @@ async def test_only_operators_get_there(room: Room) -> None:
 
 
 async def _tasks(http: httpx.AsyncClient, headers: Mapping[str, str]) -> list[Mapping[str, str]]:
-    """Return the tasks that an operator is shown; Temporal lists them some time after they began."""
+    """Return the tasks in an operator's list; Temporal lists them some time after they began."""
     return (await http.get("/tasks", headers=headers)).json()["tasks"]
 
 
@@ -301,7 +301,7 @@ async def test_the_system_says_how_it_fares(room: Room) -> None:
 
 
 async def test_an_action_whose_gateway_dies_is_done_once(room: Room, tmp_path: Path) -> None:
-    """It is sent again with its key: the next call, which hangs as well, is not skipped in its place."""
+    """It is sent again with its key: the next call, which hangs as well, is not skipped instead."""
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
     everloop: Deployment = room.harness.everloop
     async with room.client("clerk") as client:

@@ -1,4 +1,4 @@
-"""A secret that a client supplies reaches the tool that asked for it, and no other place."""
+"""A client's secret answer reaches the tool that asked for it, and no other place."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -30,7 +30,7 @@ SUPPLIED = "(a secret was supplied)"
 
 @pytest.fixture
 def word() -> str:
-    """A word that the client may say to everybody."""
+    """A word that is not secret."""
     return seed_text(f"public-{uuid4()}")
 
 
@@ -49,7 +49,7 @@ async def receiver() -> AsyncGenerator[OtlpReceiver]:
 async def talkative(
     tmp_path: Path, model: ScriptedOpenAI, receiver: OtlpReceiver, ledger: Path
 ) -> AsyncGenerator[Harness]:
-    """A harness that logs and traces all it can, content included, and whose model opens the vault."""
+    """A harness with full logs and traces, content included, whose model opens the vault."""
     (tmp_path / "everloop").mkdir()
     settings = {
         "EVERLOOP_LOG_LEVEL": "debug",
@@ -67,7 +67,7 @@ async def talkative(
 
 
 async def _supply(client: Client, ledger: Path, word: str, answer: JsonValue) -> Task:
-    """Start a task, answer what it asks for, and return it as it was while it asked; its tool now runs."""
+    """Start a task, answer its question, and return it as it was while it asked; its tool now runs."""
     asked = await send(client, request(f"Open the vault. {word} {'x' * LARGE}"))
     message = say(asked.id, answer, question=next(iter(questions(asked))))
     message.configuration.return_immediately = True
@@ -79,7 +79,7 @@ async def _supply(client: Client, ledger: Path, word: str, answer: JsonValue) ->
 async def test_a_secret_reaches_its_tool_and_nobody_else(
     talkative: Harness, receiver: OtlpReceiver, ledger: Path, word: str, secret: str
 ) -> None:
-    """It stands in one Redis hash until the task ends, so a worker that dies does not lose it."""
+    """It is in one Redis hash until the task ends, so a worker that dies does not lose it."""
     everloop = talkative.everloop
     async with connected(talkative.gateway.url, streaming=False) as client:
         asked = await _supply(client, ledger, word, secret)
@@ -102,14 +102,14 @@ async def test_a_secret_reaches_its_tool_and_nobody_else(
 
 
 async def _check_places(harness: Harness, receiver: OtlpReceiver, task: Task, word: str, secret: str) -> None:
-    """Look everywhere; that the public word is found shows that the secret would be found, too."""
+    """Search all places; the public word is found, so the secret would be found, too."""
     everloop = harness.everloop
     history = await (await harness.workflow(task.id)).fetch_history()
     recorded = b"".join(event.SerializeToString() for event in history.events)
     keys = await redis_keys_with(everloop.redis_url, secret)
     public_keys = await redis_keys_with(everloop.redis_url, word)
     for process in everloop.started:
-        await asyncio.to_thread(process.stop)  # what it has not sent yet, it sends now, and we receive it
+        await asyncio.to_thread(process.stop)  # it now sends unsent spans, and we receive them
     told = [
         str(receiver.spans),
         str(receiver.metrics),

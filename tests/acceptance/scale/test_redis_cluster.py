@@ -39,7 +39,7 @@ def cluster_of(everloop: Deployment) -> RedisCluster:
 
 
 async def test_tasks_on_all_primaries_run_and_are_listed(service: Service) -> None:
-    """Each streams its answer; its owner sees all of them in one list."""
+    """Each streams its answer; its owner gets all of them in one list."""
     service.script(
         lambda received: (
             Reply(["The ", "answer."]) if received.tool_results else Reply([tool_call("repeat", REPEAT)])

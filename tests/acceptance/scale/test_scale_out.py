@@ -34,7 +34,7 @@ async def _who_ran_what(everloop: Deployment, task_id: str) -> dict[str, set[int
 
 
 async def test_each_kind_of_work_has_workers_of_its_own(tmp_path: Path) -> None:
-    """Models, tools, and what has a queue by name run where that is served, and nowhere else."""
+    """Models, tools, and activities with a queue by name run where that is served, and nowhere else."""
     gpu = f"gpu-{uuid4()}"
     calls = [
         tool_call("add", '{"a": 1, "b": 2}'),
@@ -71,7 +71,7 @@ async def test_each_kind_of_work_has_workers_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_a_worker_that_is_asked_to_end_lets_the_model_finish(tmp_path: Path) -> None:
-    """A stream of the model is neither cut nor asked for twice."""
+    """A stream of the model is neither cut nor requested twice."""
     go_on = asyncio.Event()
     async with (
         ScriptedOpenAI([Reply(["Half an ans", go_on, "wer."])]) as model,
@@ -105,7 +105,7 @@ def _children(worker: ServerProcess) -> set[int]:
 
 
 async def test_several_processes_are_one_worker(tmp_path: Path) -> None:
-    """One that is killed is replaced, and its task goes on; all end with the first."""
+    """A killed one is replaced, and its task goes on; all end with the first."""
     async with (
         ScriptedOpenAI([Reply(["Half an ans", asyncio.Event()]), Reply(["A whole answer."])]) as model,
         running_deployment(tmp_path, model.base_url, EVERLOOP_TARGET_CPU="0.9") as everloop,

@@ -1,4 +1,4 @@
-"""A cluster that clients reach by TLS, as a user with the rights that the manual lists."""
+"""A cluster with TLS, and a user with the rights in the manual."""
 
 import json
 import re
@@ -30,7 +30,7 @@ REPEAT = json.dumps({"text": "ab", "times": 2})
 
 
 def rule() -> list[str]:
-    """Return what docs/operation/encryption.md lets every node know of the user."""
+    """Return the rule for the user in docs/operation/encryption.md, for every node."""
     text = (ROOT / "docs" / "operation/encryption.md").read_text(encoding="utf-8")
     (found,) = re.findall(r"^ACL SETUSER .*cluster\|slots.*$", text, re.MULTILINE)
     return str(found).replace("PASSWORD", PASSWORD).split()
@@ -38,7 +38,7 @@ def rule() -> list[str]:
 
 @asynccontextmanager
 async def running_safe_cluster(directory: Path) -> AsyncGenerator[tuple[RedisCluster, str]]:
-    """Yield a cluster whose nodes name the ports at which TLS is spoken, and its URL."""
+    """Yield a cluster whose nodes announce their TLS ports, and its URL."""
     certificate = certificate_files("localhost", directory)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
@@ -60,7 +60,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Se
 
 
 async def test_a_task_runs_by_tls_with_the_rights_of_the_manual(service: Service) -> None:
-    """It streams its answer; so does the next one, when a replica has taken over. Nothing was refused."""
+    """It streams its answer; so does the next one, after a replica has taken over. No command was refused."""
     cluster = service.everloop.valkey
     assert isinstance(cluster, RedisCluster)
     service.script(lambda asked: Reply(["Done."] if asked.tool_results else [tool_call("repeat", REPEAT)]))

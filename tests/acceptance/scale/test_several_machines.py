@@ -20,10 +20,10 @@ from tests.machines.network import Fault, one_way, partition
 from tests.support.agents.chaos import Ledger
 
 SEED = int(os.environ.get("MACHINES_SEED") or 5)
-"""The same for every change that is checked; set MACHINES_SEED to part other machines."""
+"""The same for every change that is checked; set MACHINES_SEED for other partitions."""
 
 RATE, MOST = 0.8, 20
-"""Tasks a second, and tasks at once."""
+"""Tasks per second, and tasks at once."""
 
 SILENCE = 6.0
 """Seconds without a byte after which a client connects again, although a stream may be silent for 15."""
@@ -38,7 +38,7 @@ Ailment = Callable[[Cluster, Random], list[Fault]]
 
 @dataclass(frozen=True)
 class Phase:
-    """What the network suffers from for a while, all at once."""
+    """Faults of the network for a while, all at once."""
 
     name: str
     seconds: float
@@ -54,7 +54,7 @@ def _lossy(cluster: Cluster, chance: Random) -> list[Fault]:
 
 
 def _between(ones: str, others: str) -> Ailment:
-    """Part one machine of a kind from one of another kind: nothing passes, or nothing in one direction."""
+    """Partition two machines of different kinds: no packet passes, or none in one direction."""
 
     def ailment(cluster: Cluster, chance: Random) -> list[Fault]:
         ends = [chance.choice(cluster.machines(kind)) for kind in (ones, others)]
@@ -84,11 +84,11 @@ PHASES = (
     Phase("away", 7, [_between("client", "proxy"), _between("gateways", "s3")]),
     Phase("lossy", 8, [_lossy]),
 )
-"""Each pair of machines that talk to each other is parted once."""
+"""Each pair of machines that communicate is partitioned once."""
 
 
 async def _work(url: str, seed: int) -> list[Outcome]:
-    """Begin tasks while the network suffers, and follow all of them to their ends."""
+    """Begin tasks while the network has faults, and follow all of them to their ends."""
     begin = time.monotonic()
     async with httpx.AsyncClient(timeout=30, limits=httpx.Limits(max_connections=None)) as http:
         caller = Caller(http, [url], Random(seed), silence=SILENCE)  # noqa: S311 -- repeatable on purpose
@@ -103,7 +103,7 @@ async def _work(url: str, seed: int) -> list[Outcome]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [SEED])
 async def test_several_machines(tmp_path: Path, seed: int) -> None:
-    """Whatever the network does, each task is answered right, once, and nobody misses an event of it."""
+    """In any state of the network each task is answered right, once, and no client misses an event."""
     ledger, chance = Ledger(tmp_path / "ledger"), Random(seed)  # noqa: S311 -- repeatable on purpose
     ledger.open()
     async with running_cluster(tmp_path, seed) as cluster:

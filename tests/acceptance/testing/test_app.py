@@ -1,4 +1,4 @@
-"""What authors of agents get to test them with: an app on real servers, and words where a test is wrong."""
+"""Test support for authors of agents: an app on real servers, and clear errors for wrong tests."""
 
 import asyncio
 import os
@@ -99,7 +99,7 @@ asking = Agent(id="asking", name="Asking", description="Asks.", model=MODEL, plu
 
 
 async def test_a_result_has_all_that_a_task_came_to() -> None:
-    """Answer, calls, artifacts, usage with its cost, and what was streamed, in pieces."""
+    """Answer, calls, artifacts, usage with its cost, and the streamed pieces."""
     script = Script(call("report", city="Rome"), Reply("It is done now.", usage=(1000, 500)))
     async with running(agent(), model=script) as app:
         result = await app.ask("Report on Rome")
@@ -119,7 +119,7 @@ async def test_a_result_has_all_that_a_task_came_to() -> None:
 
 
 async def test_a_stand_in_is_no_kinder_than_a_provider() -> None:
-    """What it says comes in pieces, under ids that are others each time, and is counted at the end."""
+    """Its text comes in pieces, under new ids each time, and is counted at the end."""
     script = Script(*(Reply("It is sunny.", (Call("report", {"city": "Santiago de Chile"}),)) for _ in "12"))
     asked = {
         "model": "any",
@@ -156,7 +156,7 @@ async def test_a_stand_in_is_no_kinder_than_a_provider() -> None:
     ],
 )
 async def test_failures_are_those_of_http(failures: tuple[Reply], state: str, words: str | None) -> None:
-    """Everloop asks again where that makes sense, and says what is wrong where it does not."""
+    """Everloop retries where that makes sense, and reports the error where it does not."""
     script = Script(*failures, "It is sunny.")
     async with running(agent(), model=script) as app:
         result = await app.ask("How is it?")
@@ -167,7 +167,7 @@ async def test_failures_are_those_of_http(failures: tuple[Reply], state: str, wo
 
 @pytest.mark.parametrize("given", [(), (helper,)], ids=["the-first-agent", "another-agent"])
 async def test_people_answer_approve_and_cancel(given: tuple[Agent, ...]) -> None:
-    """Through the app, as clients do; data comes back as the model of the agent. A task tells whose it is."""
+    """Through the app, as clients do; data comes back as the model of the agent. A task names its owner."""
     ask = call("request_input", kind="clarification", question="Which city?")
     script = Script(
         [ask, call("log_in")],
@@ -190,7 +190,7 @@ async def test_people_answer_approve_and_cancel(given: tuple[Agent, ...]) -> Non
 
 
 async def test_data_has_the_type_that_the_agent_says(everloop_app: StartApp) -> None:
-    """For type checkers, too: in the app, by the function, and of a client, which is told the model."""
+    """For type checkers, too: in the app, by the function, and with a client that is given the model."""
     rome = Weather(city="Rome", degrees=21)
     forecast = Agent(id="forecast", name="Forecast", description="Tells.", model=MODEL, output=Weather)
     assert_type(forecast, Agent[Weather])
@@ -215,7 +215,7 @@ async def test_data_has_the_type_that_the_agent_says(everloop_app: StartApp) -> 
 
 
 async def test_a_call_that_was_made_is_not_waited_for(everloop_app: StartApp) -> None:
-    """Whoever waits for it may come late: the call has begun, and no event tells that again."""
+    """A late waiter gets it too: the call has begun, and no event repeats that."""
     begun, goes_on = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -237,7 +237,7 @@ async def test_a_call_that_was_made_is_not_waited_for(everloop_app: StartApp) ->
 
 
 async def test_a_stream_that_was_read_leaves_nothing_open(everloop_app: StartApp) -> None:
-    """A loop that ends right behind it has nothing to complain about: no generator is left to be closed."""
+    """A loop that ends right after it reports no open generator."""
     app = await everloop_app(agent(), model=Script("Well.", "Well.", "Well."))
     complaints: list[str] = []
 
@@ -257,7 +257,7 @@ async def test_a_stream_that_was_read_leaves_nothing_open(everloop_app: StartApp
 
 
 async def test_a_sub_agent_that_was_given_works_for_its_agent(everloop_app: StartApp) -> None:
-    """It has not to be named again: neither for the app, nor for a worker in a process of its own."""
+    """It need not be named again: neither for the app, nor for a worker in a process of its own."""
     script = Script(call("helper", request="Help"), "I help.", "It helped.")
     app = await everloop_app(asking, model=script, worker="process")
 
@@ -267,7 +267,7 @@ async def test_a_sub_agent_that_was_given_works_for_its_agent(everloop_app: Star
 
 
 async def test_apps_share_servers_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one keeps the other does not see; what the shell says of servers counts for neither."""
+    """Data of one are not in the other; server settings of the shell apply to neither."""
     monkeypatch.setenv("EVERLOOP_REDIS_URL", "redis://of.somebody.else:1/0")
     monkeypatch.setenv("TEMPORAL_ADDRESS", "of.somebody.else:1")
     async with running(agent(), model=Script("One")) as one, running(agent(), model=Script("Two")) as two:
@@ -280,7 +280,7 @@ async def test_apps_share_servers_and_nothing_else(monkeypatch: pytest.MonkeyPat
 
 
 async def test_an_agent_is_run_by_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in a loop that runs, as in notebooks; a task that fails raises."""
+    """Also in a running loop, as in notebooks; a task that fails raises."""
     assert everloop.run(agent(), "Hello", model=Script("Hi.")).text == "Hi."
     with pytest.raises(TaskNotCompletedError, match="OPENAI_API_KEY"):
         everloop.run(agent(), "Hello", model=Script(fail(401)))
@@ -289,7 +289,7 @@ async def test_an_agent_is_run_by_a_function(monkeypatch: pytest.MonkeyPatch) ->
 async def test_a_recording_is_taped_once_and_played_without_the_provider(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds no key; what it does not have fails, and the words say where the request differs."""
+    """It holds no key; a missing call fails, and the error names the difference of the request."""
     tape, key = tmp_path / "tapes" / "weather.json", "sk-of-nobody-else"
 
     async def provider(request: ChatRequest) -> Reply:
@@ -354,7 +354,7 @@ async def _say() -> None:
 
 
 async def test_a_finished_task_is_a_test_case(tmp_path: Path) -> None:
-    """With its answers and files; it is played by the agent as it is now, and says where that differs."""
+    """With its answers and files; the current agent plays it, and differences are reported."""
     ask = call("request_input", kind="clarification", question="Which city?")
     script = Script(
         Reply("Let me ask.", (call("report", city="Oslo"), ask)),
@@ -422,7 +422,7 @@ async def _never(_: ChatRequest) -> str:
 
 @pytest.mark.parametrize("words", WRONG)
 async def test_what_is_wrong_is_said_in_words(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what to write instead; and nothing waits for its timeout that cannot go on."""
+    """With the remedy; and no wrong test waits for a timeout."""
     monkeypatch.setattr("everloop.testing.clock.TIMEOUT", 0.2)
     for name in ("OPENAI_API_KEY", "EVERLOOP_MODEL"):
         monkeypatch.delenv(name, raising=False)
@@ -435,7 +435,7 @@ async def test_what_is_wrong_is_said_in_words(words: str, monkeypatch: pytest.Mo
 async def test_servers_that_are_not_installed_are_named(
     missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what to install."""
+    """With the packages to install."""
     if missing:
         monkeypatch.setitem(sys.modules, missing, None)
         monkeypatch.delitem(sys.modules, "everloop.local.servers")

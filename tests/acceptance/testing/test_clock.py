@@ -1,4 +1,4 @@
-"""Time that passes at once in tests of agents: for tasks, and for schedules."""
+"""Skipped time in tests of agents: for tasks, and for schedules."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -15,7 +15,7 @@ DAY = timedelta(days=1)
 
 
 async def test_time_is_skipped_for_pauses_questions_and_limits() -> None:
-    """An hour is over at once, in which a tool that has failed is tried again, and a limit is met."""
+    """An hour is over at once, in which a failed tool is retried, and a limit is met."""
     attempts: list[int] = []
 
     @tool(retries=Retries(delay=HOUR, longest=HOUR))
@@ -40,7 +40,7 @@ async def test_time_is_skipped_for_pauses_questions_and_limits() -> None:
 
 
 async def test_time_is_skipped_for_a_schedule() -> None:
-    """It starts what is due, and leaves out what its overlap says. Time passes for its tasks, too."""
+    """It starts due tasks, and skips some by its overlap policy. Time passes for its tasks, too."""
     ask = call("request_input", kind="clarification", question="Which city?")
     limits = Limits(wall_clock=30 * HOUR)
     async with running(agent(limits=limits), model=Script("One.", "Two.", ask, "Three.")) as app:
@@ -61,7 +61,7 @@ async def test_time_is_skipped_for_a_schedule() -> None:
 
 
 async def test_what_cannot_be_skipped_for_a_schedule_is_said() -> None:
-    """There is none, or it starts more tasks than a test can wait for."""
+    """It does not exist, or it starts more tasks than a test can wait for."""
     async with running(agent(), model=Script()) as app:
         often = await app.client.create_schedule("Report", id=f"often-{uuid4()}", every="1m")
         with pytest.raises(TaskError, match="starts more than 100 tasks in that time"):

@@ -1,4 +1,4 @@
-"""What is written to agents below `everloop dev`, and what comes back."""
+"""Lines to agents below `everloop dev`, and their replies."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,7 @@ poet = Agent(id="poet", name="Poet", description="Writes.", model=MODEL)
 
 
 class _Prompt:
-    """A prompt, the lines that were shown, and somebody who answers questions."""
+    """A prompt, its output, and a person who answers questions."""
 
     def __init__(self, url: str) -> None:
         self.lines: list[str] = []
@@ -46,14 +46,14 @@ class _Prompt:
         return Answer(question.id, self._value, "")
 
     async def answer(self, value: JsonValue) -> list[str]:
-        """Return what an answer comes to."""
+        """Send an answer and return its result."""
         self._value, before = value, len(self.lines)
         await self.talk.answer()
         await self.talk.wait()
         return self.lines[before:]
 
     async def say(self, line: str) -> list[str]:
-        """Return what a line comes to."""
+        """Send a line and return its result."""
         before = len(self.lines)
         await self.talk.take(line)
         await self.talk.wait()
@@ -86,7 +86,7 @@ async def test_lines_belong_to_one_conversation_and_answer_what_is_asked(everloo
 
 
 async def test_a_line_goes_to_the_task_that_works(everloop_app: StartApp) -> None:
-    """Its answer takes both in; what goes wrong is a line, and the next one is taken."""
+    """Its answer takes both in; an error is a line, and the next line is read."""
     goes_on, begun = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -116,7 +116,7 @@ async def test_a_line_goes_to_the_task_that_works(everloop_app: StartApp) -> Non
 async def test_it_says_who_calls(
     everloop_app: StartApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the key of the environment; without one it says which variable to set, and reads it again."""
+    """By the key of the environment; without one it names the variable to set, and reads it again."""
     _, printed = await run_everloop({}, "keys", "add", "anna", "--file", str(tmp_path / "keys"))
     settings = {"EVERLOOP_AUTH": "api-key", "EVERLOOP_API_KEYS_FILE": str(tmp_path / "keys")}
     app = await everloop_app(poet, model=Script("A poem."), settings=settings)

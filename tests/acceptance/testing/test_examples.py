@@ -1,4 +1,4 @@
-"""The examples of docs/agents/testing.md are a project of somebody's own, whose tests pass, side by side."""
+"""The examples of docs/agents/testing.md are a project of its own, whose tests pass, side by side."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ async def test_that_never_ends(tmp_path):
 
 @pytest.mark.slow
 async def test_the_examples_pass_and_share_servers(tmp_path: Path) -> None:
-    """Also in two processes, which have one set of servers; nothing of it is left behind."""
+    """Also in two processes with one set of servers; nothing of it is left behind."""
     _write_project(tmp_path)
     (tmp_path / "conftest.py").write_text(NOTES_SERVERS, encoding="utf-8")
 
@@ -58,13 +58,13 @@ async def test_the_examples_pass_and_share_servers(tmp_path: Path) -> None:
 
 
 async def test_pytest_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
-    """Neither the servers nor a worker of its own, wherever the test was."""
+    """Neither the servers nor a worker of its own, at any point of the test."""
     _write_project(tmp_path)
     (tmp_path / "test_hangs.py").write_text(HANGS, encoding="utf-8")
     process = await _start(tmp_path, "-m", "pytest", "-q", "-k", "never_ends")
     await until((tmp_path / "ledger").exists)
     all_of_it = [each for each in psutil.process_iter() if _is_of(each, tmp_path)]
-    assert len(all_of_it) == 5  # pytest, its worker, Temporal, Valkey, and who keeps them
+    assert len(all_of_it) == 5  # pytest, its worker, Temporal, Valkey, and their supervisor
 
     process.send_signal(signal.SIGKILL)
 
@@ -78,7 +78,7 @@ def _write_project(directory: Path) -> None:
 
 
 def _is_of(process: psutil.Process, directory: Path) -> bool:
-    """Whether a process runs in a directory."""
+    """True if a process runs in a directory."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()).is_relative_to(directory)
     except (psutil.Error, OSError):
