@@ -1,4 +1,4 @@
-"""Each step of a workflow is replayed from history; the loop, long tasks and people also meet cached ones."""
+"""Each step of a workflow is replayed from history; the loop, long tasks and people also run cached."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -25,7 +25,7 @@ Handle = WorkflowHandle[AgentTask, TaskResult]
 IMPATIENT_EVENTS = 40
 
 Changes = Mapping[str, object]
-"""Fields of a `TaskInput` that a test wants to be others."""
+"""Fields of a `TaskInput` that a test overrides."""
 
 NO_CHANGES: Changes = {}
 
@@ -38,7 +38,7 @@ async def client(temporal_address: str) -> Client:
 
 
 async def current_details(handle: Handle) -> str:
-    """What the Temporal UI shows of a task."""
+    """The details of a task in the Temporal UI."""
     metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
     return metadata.current_details
 
@@ -49,7 +49,7 @@ def user(text: str) -> UserMessage:
 
 
 async def say(handle: Handle, message: UserMessage) -> None:
-    """Send a message as a gateway does: with the question that it answers, by what clients can see."""
+    """Send a message as a gateway does: with the question that it answers, from the task's view."""
     status = (await handle.query(AgentTask.view)).status
     asked = status.questions[0].id if status.questions and status.state.is_interrupted else ""
     said = message.model_copy(update={"answers": message.answers or named_question(message) or asked})
@@ -57,7 +57,7 @@ async def say(handle: Handle, message: UserMessage) -> None:
 
 
 async def asked_of_client(ports: FakePorts, handle: Handle) -> tuple[Question, ...]:
-    """Wait until the task of the client asks, and return what."""
+    """Wait until the task of the client asks, and return the question."""
     await ports.publish.until(
         lambda: any(
             status.state.is_interrupted for task, status in ports.publish.by_task if task == handle.id
@@ -67,7 +67,7 @@ async def asked_of_client(ports: FakePorts, handle: Handle) -> tuple[Question, .
 
 
 def unique_queue() -> str:
-    """The name of a task queue, and of the task on it, that no other test has."""
+    """A unique name of a task queue, and of the task on it."""
     return f"test-{uuid4()}"
 
 
@@ -79,7 +79,7 @@ async def start_workflow(
     task_id: str = "",
     changes: Changes = NO_CHANGES,
 ) -> Handle:
-    """Start a task, as the gateway does; unless given, its id is the name of its queue."""
+    """Start a task, as the gateway does; by default its id is the name of its queue."""
     task = TaskInput(
         context_id="context",
         owner="owner",
@@ -97,7 +97,7 @@ async def impatient_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGen
     """A client of a server that suggests to continue as new after a few events."""
     settings = [
         f"limit.historyCount.suggestContinueAsNew={IMPATIENT_EVENTS}",
-        'history.workflowIdReuseMinimalInterval="1ms"',  # else each new run would wait for a second
+        'history.workflowIdReuseMinimalInterval="1ms"',  # otherwise each new run would wait for a second
     ]
     async with running_temporal(tmp_path_factory.mktemp("impatient"), settings) as (_, address):
         yield await Client.connect(address, data_converter=WIRE_DATA_CONVERTER)
@@ -105,13 +105,16 @@ async def impatient_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGen
 
 @pytest.fixture
 def cached() -> int:
-    """How many workflows a worker keeps: none, so that each step is replayed; some modules try both."""
+    """The number of workflows that a worker caches: 0, so that each step is replayed.
+
+    Some modules try both.
+    """
     return 0
 
 
 @pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
 def cached_or_replayed(request: pytest.FixtureRequest) -> int:
-    """What `cached` is where a module tries both."""
+    """The value of `cached` in modules that try both."""
     return int(request.param)
 
 
@@ -123,7 +126,7 @@ def start_task(cached: int, client: Client) -> StartTask:
 
 @pytest.fixture
 def start_long_task(cached: int, impatient_client: Client) -> StartTask:
-    """The same where histories count as long after `IMPATIENT_EVENTS` events."""
+    """The same with histories that count as long after `IMPATIENT_EVENTS` events."""
     return starter(impatient_client, max_cached_workflows=cached)
 
 
@@ -134,7 +137,7 @@ async def run(starting: AbstractAsyncContextManager[Handle]) -> TaskResult:
 
 
 async def refusal_of(update: Awaitable[object]) -> ApplicationError:
-    """Wait until a task has refused an update; return why."""
+    """Wait until a task has refused an update; return the reason."""
     with pytest.raises(WorkflowUpdateFailedError) as refused:
         await update
     assert isinstance(refused.value.cause, ApplicationError)
@@ -149,7 +152,7 @@ async def until_canceled(handle: Handle) -> None:
 
 
 async def failure_of(handle: Handle) -> ApplicationError:
-    """Wait until a task has failed; return why."""
+    """Wait until a task has failed; return the reason."""
     with pytest.raises(WorkflowFailureError) as failed:
         await handle.result()
     assert isinstance(failed.value.cause, ApplicationError)

@@ -1,4 +1,4 @@
-"""What a task promises while it runs: the loop, its messages and its views."""
+"""Guarantees of a running task: the loop, its messages and its views."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ cached = cached_or_replayed
 
 @pytest.mark.parametrize("is_published", [True, False])
 async def test_a_reply_without_tool_calls_is_the_answer(start_task: StartTask, *, is_published: bool) -> None:
-    """The answer is published before the terminal status, in one step, if the model call could not do it."""
+    """The answer is published before the terminal status, in one step, if the model call could not do so."""
     ports = FakePorts(ScriptedModel(answer("Hi there.").model_copy(update={"is_published": is_published})))
     result = await run(start_task(ports))
     assert result.state is TaskState.COMPLETED
@@ -99,7 +99,10 @@ async def test_a_lost_transcript_is_sent_again_once(start_task: StartTask) -> No
 
 
 async def test_a_transcript_that_gets_lost_again_is_sent_again_later(start_task: StartTask) -> None:
-    """At once for the first time, then after a second, two, and so on: Redis may lose it for minutes."""
+    """At once for the first time, then after a second, two, and so on.
+
+    An outage of Redis may last minutes.
+    """
     lost = fails(failures.TRANSCRIPT_MISSING, "lost")
     ports = FakePorts(ScriptedModel(lost, lost, lost, answer("done")))
     async with start_task(ports) as handle:
@@ -115,7 +118,7 @@ TIMER = EventType.EVENT_TYPE_TIMER_STARTED
 
 
 async def test_each_call_names_the_digest_of_its_transcript(start_task: StartTask) -> None:
-    """But for what was sent again just now: there a worker of another version reads with other eyes."""
+    """Except a transcript just sent again: a worker of another version computes another digest."""
     lost = fails(failures.TRANSCRIPT_MISSING, "lost")
     ports = FakePorts(ScriptedModel(asks(("a", "x")), lost, asks(("b", "x")), answer("done")))
     async with start_task(ports, AgentSpec(id="agent", memory=Memory())) as handle:
@@ -130,7 +133,7 @@ async def test_each_call_names_the_digest_of_its_transcript(start_task: StartTas
 
 
 async def test_a_status_survives_a_lost_transcript(start_task: StartTask) -> None:
-    """What the first call would have taken in as new is carried by the status of the second one."""
+    """The status of the second call carries the messages that the first call would have taken in."""
     lost = fails(failures.TRANSCRIPT_MISSING, "lost")
     ports = FakePorts(ScriptedModel(lost, answer("done")))
     await run(start_task(ports))

@@ -1,4 +1,4 @@
-"""What a task promises about the artifacts that its tools write."""
+"""Guarantees of a task for the artifacts of its tools."""
 
 import pytest
 
@@ -72,7 +72,7 @@ async def test_a_serial_call_waits_for_the_answer_to_the_one_before(start_task: 
 
 
 async def test_an_answer_waits_until_the_artifact_is_written(start_task: StartTask) -> None:
-    """A task that has to leave an artifact makes the model write it, and then ends with its answer."""
+    """A task with a required artifact makes the model write it, and then ends with its answer."""
     ports = scripted(answer("Done."), asks(("w", "write")))
     async with start_task(ports, WRITER) as handle:
         result = await handle.result()
@@ -80,14 +80,14 @@ async def test_an_answer_waits_until_the_artifact_is_written(start_task: StartTa
     assert (result.state, result.excerpt, result.iterations) == (TaskState.COMPLETED, "Done.", 2)
     assert [call.tool for call in ports.model.calls] == [None, "write"]
     assert [call.call.name for call in ports.tools.calls] == ["write"]
-    assert ports.model.calls[1].statuses == ()  # nothing was said that is no part of the answer
+    assert ports.model.calls[1].statuses == ()  # no text was written that is not in the answer
     assert progress.transcript_length == 4
     assert [status.state for status in ports.publish.statuses] == [TaskState.COMPLETED]
 
 
 @pytest.mark.parametrize("spec", [WRITER, WRITER.model_copy(update={"artifact_tool": None})])
 async def test_nobody_is_made_to_write_what_is_there(start_task: StartTask, spec: AgentSpec) -> None:
-    """A task that has its artifact, or need not have one, ends with its answer."""
+    """A task that has its artifact, or needs none, ends with its answer."""
     script = [asks(("w", "write"))] if spec.artifact_tool else []
     ports = scripted(*script, answer("Done."))
     await run(start_task(ports, spec))
@@ -106,7 +106,7 @@ async def test_a_task_without_its_artifact_fails(start_task: StartTask, reply: A
 
 
 async def test_a_sub_agent_tells_what_it_wrote(start_task: StartTask) -> None:
-    """What a sub-agent leaves in the context counts as an artifact of the task that asked it."""
+    """A sub-agent's artifact in the context counts as an artifact of the task that called it."""
     ports = scripted(asks_writer("w"), asks(("1", "write")), answer("ok"), answer("Done."))
     ports.agents.spec = AgentSpec(id="writer", tools={"write": SERIAL})
     spec = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")}, artifact_tool="write")

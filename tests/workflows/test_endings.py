@@ -1,4 +1,4 @@
-"""How a task ends: by failures, cancellation and limits."""
+"""Ends of a task: by failures, cancellation and limits."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ from tests.workflows.conftest import (
 
 
 async def test_an_ending_task_refuses_messages(start_task: StartTask) -> None:
-    """From the last look into the inbox on, a message is refused with a named failure, never swallowed."""
+    """From the last check of the inbox on, a message is refused with a named failure, never swallowed."""
     ports = FakePorts(ScriptedModel(answer("done")))
     ports.publish.gate = asyncio.Event()
     async with start_task(ports) as handle:
@@ -91,7 +91,10 @@ CUT = AssistantMessage(
 async def test_a_reply_that_did_not_end_well_ends_the_task_with_a_name(
     start_task: StartTask, how: dict[str, object], state: TaskState, answers: list[str]
 ) -> None:
-    """The last status says why, for people and for programs; what it cost counts, half a text is no news."""
+    """The last status has the reason for people and for programs.
+
+    Its cost counts, half a text is not shown.
+    """
     ports = FakePorts(ScriptedModel(CUT.model_copy(update=how)))
     async with start_task(ports) as handle:
         with contextlib.suppress(WorkflowFailureError):
@@ -136,7 +139,7 @@ STANDS_IN = AgentSpec(id="agent", tools={"x": ToolSpec(fallback="y"), "y": ToolS
     ids=["with an answer", "canceled", "with a wall clock", "another model", "an operator", "sent again"],
 )
 async def test_cancellation_ends_a_model_call(start_task: StartTask, agent: AgentSpec, end: str) -> None:
-    """The task is canceled when the call has ended; nothing said is lost, nothing stands in for the call.
+    """The task is canceled when the call has ended; no text is lost, no default replaces the call.
 
     A call that fails by itself just then hides the cancellation; the task ends all the same.
     """
@@ -164,7 +167,7 @@ async def test_cancellation_ends_a_model_call(start_task: StartTask, agent: Agen
 
 
 async def test_cancellation_ends_a_summary_that_was_to_be_sent_more(start_task: StartTask) -> None:
-    """What sums up says, when it is cancelled, that it misses the transcript: it is not asked again."""
+    """A cancelled summary that reports a missing transcript is not repeated."""
     started = asyncio.Event()
 
     class SummingUp(ScriptedModel):
@@ -185,7 +188,7 @@ async def test_cancellation_ends_a_summary_that_was_to_be_sent_more(start_task: 
 
 
 class EndlessTools(CountingTools):
-    """Tools that end when they are cancelled: so, or with an error."""
+    """Tools that end when they are cancelled: normally, or with an error."""
 
     def __init__(self, *, ends_well: bool) -> None:
         super().__init__()
@@ -207,7 +210,7 @@ class EndlessTools(CountingTools):
 
 @pytest.mark.parametrize("ends_well", [True, False])
 async def test_cancellation_waits_for_every_tool(start_task: StartTask, *, ends_well: bool) -> None:
-    """None still runs when the task says that it is canceled; none that waited starts, and no fallback."""
+    """No tool runs when the task becomes canceled; no waiting one starts, and no fallback."""
     tools = EndlessTools(ends_well=ends_well)
     ports = FakePorts(ScriptedModel(asks(*((f"c{n}", "x") for n in range(7)))), tools)
     running_when_published: list[int] = []
@@ -224,7 +227,7 @@ async def test_cancellation_waits_for_every_tool(start_task: StartTask, *, ends_
 
 
 async def test_a_cancellation_after_the_end_was_decided_comes_too_late(start_task: StartTask) -> None:
-    """Clients were told that the task is completed, and so it is."""
+    """Clients have got the completed status, and the workflow completes."""
     ports = FakePorts(ScriptedModel(answer("done")))
     ports.publish.gate = asyncio.Event()
     async with start_task(ports) as handle:
@@ -237,7 +240,7 @@ async def test_a_cancellation_after_the_end_was_decided_comes_too_late(start_tas
 
 
 async def test_a_status_whose_call_never_started_is_published_at_the_end(client: Client) -> None:
-    """A task that is cancelled before a worker came still says what it took in."""
+    """A task that is cancelled before a worker came still reports the messages that it took in."""
     ports, queue = FakePorts(ScriptedModel()), unique_queue()
     handle = await start_workflow(client, queue)
     await handle.cancel()
@@ -250,7 +253,7 @@ async def test_a_status_whose_call_never_started_is_published_at_the_end(client:
 
 
 async def test_a_message_that_a_failing_task_took_in_is_not_lost(start_task: StartTask) -> None:
-    """It stands in the history, although nobody answered it."""
+    """It is in the history, although it was not answered."""
     started, added = asyncio.Event(), asyncio.Event()
 
     async def refuses(_call: CallModelInput) -> AssistantMessage:
@@ -291,7 +294,7 @@ LIMITS: dict[str, tuple[AgentSpec, int]] = {
 
 @pytest.mark.parametrize("limit", LIMITS)
 async def test_a_limit_ends_the_task_with_its_name(start_task: StartTask, limit: str) -> None:
-    """The status message says what was reached; its usage stands in the view."""
+    """The status message names the limit; its usage is in the view."""
     agent, calls = LIMITS[limit]
     tools = CountingTools(reply=broken) if limit == failures.TOOL_FAILURE_LIMIT else CountingTools()
     ports = FakePorts(ScriptedModel(*endless()), tools)
@@ -315,7 +318,7 @@ async def test_a_limit_ends_the_task_with_its_name(start_task: StartTask, limit:
 async def test_a_task_that_knows_too_much_ends(
     start_task: StartTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its whole transcript would have to go along to a new run; the reason says what to do."""
+    """A new run could not carry its whole transcript; the reason has the remedy."""
     monkeypatch.setattr(limits, "MAX_CARRIED_BYTES", 1_000_000)
 
     def large(call: RunToolInput) -> ToolReply:
@@ -331,7 +334,7 @@ async def test_a_task_that_knows_too_much_ends(
 
 
 async def test_one_tool_that_works_ends_a_row_of_failures(start_task: StartTask) -> None:
-    """Only iterations in a row count, and only those in which nothing worked; a person's no is no failure."""
+    """Only iterations in a row count, and only those without a success; a person's no is not a failure."""
 
     def every_other(call: RunToolInput) -> ToolReply | None:
         if call.call.id.startswith("no"):
@@ -347,7 +350,7 @@ async def test_one_tool_that_works_ends_a_row_of_failures(start_task: StartTask)
 
 @pytest.mark.parametrize("ends_well", [True, False])
 async def test_the_wall_clock_ends_a_call_that_runs(start_task: StartTask, *, ends_well: bool) -> None:
-    """A task does not wait for a slow model; the call has ended when the task says that it failed."""
+    """A task does not wait for a slow model; the call has ended when the task fails."""
     running: list[bool] = []
 
     async def slow(_call: CallModelInput) -> AssistantMessage:

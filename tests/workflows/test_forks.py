@@ -1,4 +1,4 @@
-"""A task that goes on from the past of another."""
+"""A task that continues from the past of another."""
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import PreparedTask
@@ -39,7 +39,7 @@ def ports_of(*replies: AssistantMessage) -> FakePorts:
 
 
 async def test_a_fork_goes_on_from_the_past_and_repeats_nothing_of_it(start_task: StartTask) -> None:
-    """The model reads the past and the new message; no call of the past runs, none is kept a second time."""
+    """The model reads the past and the new message; no call of the past runs, no message is stored twice."""
     ports, message = ports_of(asks(("a", "look")), answer("Done.")), user("Only the first one.")
     async with start_task(ports, AGENT, {"fork": FORK, "message": message}) as handle:
         result = await handle.result()
@@ -57,7 +57,7 @@ async def test_a_fork_goes_on_from_the_past_and_repeats_nothing_of_it(start_task
 
 
 async def test_a_fork_without_a_message_of_its_own_goes_on_where_the_past_ends(start_task: StartTask) -> None:
-    """What was said stands in its history, and it says that it works, with its first call."""
+    """The conversation is in its history, and its first call carries the working status."""
     ports = ports_of(answer("Done."))
     async with start_task(ports, AGENT, {"fork": FORK, "message": FIRST}) as handle:
         await handle.result()
@@ -69,7 +69,7 @@ async def test_a_fork_without_a_message_of_its_own_goes_on_where_the_past_ends(s
 
 
 async def test_the_past_of_a_fork_may_make_room(start_task: StartTask) -> None:
-    """It is no conversation that was recalled: but for the first message, all of it may be summed up."""
+    """It is not a recalled conversation: all but the first message may be summed up."""
     ports = ports_of(answer("Done."))
     agent = AGENT.model_copy(update={"compaction": Compaction(prompt_tokens=1000)})
     long = Fork(task_id="origin", iteration=2, first=1, messages=(*PAST, *PAST[2:]))
@@ -80,7 +80,7 @@ async def test_the_past_of_a_fork_may_make_room(start_task: StartTask) -> None:
 
 
 async def test_a_long_fork_is_given_its_past_once(start_long_task: StartTask) -> None:
-    """A later run has it in what it is carried, and still knows where it came from."""
+    """A later run carries it, and still has its origin."""
     ports = ports_of(*(asks((f"c{n}", "x")) for n in range(12)), answer("Done."))
     async with start_long_task(ports, AGENT, {"fork": FORK, "message": user("More.")}) as handle:
         await handle.result()

@@ -1,4 +1,4 @@
-"""Tasks that outgrow one history go on in a new run; nothing is lost, and histories grow by what is new."""
+"""Tasks that outgrow one history continue in a new run; nothing is lost, and histories grow by new data."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ AGENT = AgentSpec(id="agent", max_iterations=100)
 
 
 def long_script() -> list[Script]:
-    """One tool call an iteration, each with a remark, then the answer."""
+    """One tool call in each iteration, each with a text, then the answer."""
     replies = [asks((f"c{n}", "x"), text=f"step {n}") for n in range(ITERATIONS)]
     return [reply.model_copy(update={"usage": USAGE}) for reply in [*replies, answer("done")]]
 
@@ -49,7 +49,7 @@ async def whole_transcript(handle: Handle) -> list[TranscriptMessage]:
 
 
 async def test_a_long_task_goes_on_in_new_runs(start_long_task: StartTask) -> None:
-    """Messages, usage, versions and iterations go along; the cache of the run before is named once."""
+    """Messages, usage, versions and iterations are carried; the cache of the run before is named once."""
     ports = FakePorts(ScriptedModel(*long_script()))
 
     async with start_long_task(ports, AGENT) as handle:
@@ -79,7 +79,7 @@ async def test_a_long_task_goes_on_in_new_runs(start_long_task: StartTask) -> No
 
 
 class BusyModel(ScriptedModel):
-    """Asks for one more tool until it is told that all was said."""
+    """Calls one more tool until all messages were sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class BusyModel(ScriptedModel):
 
 
 async def test_no_message_is_lost_or_doubled_between_runs(start_long_task: StartTask) -> None:
-    """Messages that come in bursts are taken in once each, even those that are sent again."""
+    """Messages in bursts are taken in once each, even repeated ones."""
     ports = FakePorts(model := BusyModel())
     async with start_long_task(ports, AgentSpec(id="agent", max_iterations=1000)) as handle:
         for burst in range(6):
@@ -112,9 +112,9 @@ async def test_no_message_is_lost_or_doubled_between_runs(start_long_task: Start
 
 
 async def _send(handle: Handle, message: UserMessage) -> str:
-    """Send a message twice, and again as long as it meets a run that is just ending, as the gateway does.
+    """Send a message twice, and again while it meets a run that is just ending, as the gateway does.
 
-    Return what the task says of it.
+    Return the answer of the task.
     """
     known = ""
     for attempt in "ab":  # update ids of their own: Temporal forgets them with each run
@@ -161,7 +161,7 @@ async def test_open_questions_go_along(start_long_task: StartTask) -> None:
 
 
 async def test_a_task_that_waits_goes_on_in_new_runs(start_long_task: StartTask) -> None:
-    """Messages that answer nothing make its history long; in the end Temporal would take no answer."""
+    """Messages that are not answers make its history long; in the end Temporal would accept no answer."""
     ports, messages = asking("a", a={}), [user(f"message {n}") for n in range(10)]
     async with start_long_task(ports) as handle:
         await ports.publish.until_asked()
@@ -178,7 +178,7 @@ async def test_a_task_that_waits_goes_on_in_new_runs(start_long_task: StartTask)
 COUNTS = (5, 30, 100)
 RESULT = "x" * 2_000
 SLACK = 1.03
-"""How much dearer an iteration of a long task may be than one of a short task: numbers have more digits."""
+"""Allowed growth of an iteration's bytes from a short to a long task: numbers have more digits."""
 
 
 def _result(call: RunToolInput) -> ToolMessage:

@@ -1,4 +1,4 @@
-"""Operators signal a task, and end a call that hangs or waits; what they typed wrong is said."""
+"""Operators signal a task, and end a call that hangs or waits; wrong input gets an error."""
 
 import asyncio
 
@@ -51,14 +51,14 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], str]] = {
 
 
 def asks_once(call: RunToolInput) -> ToolReply | None:
-    """Let the call ask whether it may run."""
+    """Make the call ask for an approval."""
     if call.answers:
         return None
     return Question(id=call.call.id, kind=QuestionKind.CONFIRMATION, text="May I?", call=call.call)
 
 
 async def send(client: Client, handle: Handle, name: str, inputs: tuple[str, ...]) -> None:
-    """Signal a task as the UI and the command line do: whatever was typed, as JSON."""
+    """Signal a task as the UI and the command line do: any input, as JSON."""
     payloads = [Payload(metadata={"encoding": b"json/plain"}, data=each.encode()) for each in inputs]
     await client.workflow_service.signal_workflow_execution(
         SignalWorkflowExecutionRequest(
@@ -74,7 +74,7 @@ async def send(client: Client, handle: Handle, name: str, inputs: tuple[str, ...
 async def test_a_wrong_signal_is_noted_and_changes_nothing(
     start_task: StartTask, client: Client, case: str
 ) -> None:
-    """Whatever was typed: the details say why it was refused and what to send; then the right one works."""
+    """The details have the reason and the right form; then the right signal works."""
     name, inputs, noted = REFUSED[case]
     tools = CountingTools(reply=asks_once)
     ports = FakePorts(ScriptedModel(asks(("a", "x")), answer("done")), tools)
@@ -132,7 +132,7 @@ async def _results(handle: Handle) -> dict[str, ToolMessage]:
 
 
 async def test_a_call_that_waits_for_people_is_skipped(start_task: StartTask) -> None:
-    """Its question closes, whoever asks for the call by its id or by that of its question."""
+    """Its question closes, named by the id of the call or of the question."""
     ports = FakePorts(ScriptedModel(asks(("a", "asks"), ("b", "asks")), answer("done")), _Hanging())
     async with start_task(ports) as handle:
         await ports.publish.until_open(2)
@@ -147,7 +147,7 @@ async def test_a_call_that_waits_for_people_is_skipped(start_task: StartTask) ->
 
 
 async def test_a_sub_agent_is_skipped(start_task: StartTask) -> None:
-    """Its task is cancelled, and what it asks is not asked any more."""
+    """Its task is cancelled, and its questions close."""
     model = ScriptedModel(asks_writer("w"), asks(("q", "asks")), answer("done"))
     ports = FakePorts(model, _Hanging())
     async with start_task(ports, PARENT) as handle:
@@ -165,7 +165,7 @@ async def test_a_sub_agent_is_skipped(start_task: StartTask) -> None:
 
 
 async def test_which_call_is_skipped_has_to_be_clear(start_task: StartTask) -> None:
-    """The details say what was wrong, and how to do it."""
+    """The details have the error and the remedy."""
     tools = _Hanging()
     ports = FakePorts(ScriptedModel(asks(("a", "hangs"), ("b", "hangs")), answer("done")), tools)
 

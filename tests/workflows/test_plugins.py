@@ -1,4 +1,4 @@
-"""What plugins may do to a task: list tools, look at messages, refuse replies, hear of the end."""
+"""Effects of plugins on a task: listed tools, changed messages, refused replies, and hooks at its end."""
 
 import asyncio
 from datetime import timedelta
@@ -51,7 +51,7 @@ BETWEEN = {"nothing": (), "a tool": (asks(("1", "x")),), "a veto": (refused("{}"
 
 
 async def test_listed_tools_are_pinned_for_the_task(start_task: StartTask) -> None:
-    """The list stands once in the transcript; a call of one of its tools says which plugin listed it."""
+    """The list is in the transcript once; a call of one of its tools names the plugin."""
     ports = FakePorts(ScriptedModel(asks(("a", "echo"), ("b", "other")), answer("done")))
     ports.agents.listing = LISTING
     async with start_task(ports, LISTING_AGENT) as handle:
@@ -67,7 +67,7 @@ async def test_listed_tools_are_pinned_for_the_task(start_task: StartTask) -> No
 
 
 def published_history(ports: FakePorts, view: TaskView) -> tuple[Message, ...]:
-    """What clients read that followed the task, of which this is the view in the end."""
+    """The history of a subscriber whose last view is this one."""
     task, begun = FencedTask(), TaskStatus(state=TaskState.SUBMITTED, at=view.created_at)
     opening = {"version": 0, "run_id": "", "status": begun, "history": view.history[:1]}
     task.create(view.model_copy(update=opening))
@@ -79,7 +79,7 @@ def published_history(ports: FakePorts, view: TaskView) -> tuple[Message, ...]:
 
 
 async def test_a_plugin_changes_what_the_model_reads(start_task: StartTask) -> None:
-    """The changed message is the one that enters the transcript; clients see their own."""
+    """The changed message is the one in the transcript; clients read their own."""
 
     def redact(call: BeforeRequestInput) -> BeforeRequestResult:
         (message,) = call.messages
@@ -110,7 +110,7 @@ def refusing(*texts: str) -> FakePorts:
 
 
 async def test_a_refused_first_message_is_a_rejected_task(start_task: StartTask) -> None:
-    """The client reads why; no model is asked."""
+    """The client reads the reason; no model is called."""
     ports = refusing("Hello")
     result = await run(start_task(ports, SCREENING_AGENT))
     assert result.state is TaskState.REJECTED
@@ -148,7 +148,7 @@ async def test_the_model_reads_that_a_later_message_was_refused(start_task: Star
 
 @pytest.mark.parametrize("problem", ["", "not that"])
 async def test_a_task_canceled_while_plugins_look_is_canceled(start_task: StartTask, problem: str) -> None:
-    """Whatever they say: no model is asked any more, and the end is not another one."""
+    """Whatever they return: no model is called any more, and the task is canceled."""
     looks, go_on = asyncio.Event(), asyncio.Event()
 
     class SlowScreen(FixedAgents):
@@ -174,7 +174,7 @@ async def test_a_task_canceled_while_plugins_look_is_canceled(start_task: StartT
 async def test_plugins_of_an_agent_that_no_worker_has_are_waited_for(
     start_task: StartTask, spec: AgentSpec
 ) -> None:
-    """However often a worker without it takes the call: a deployment may take long."""
+    """Any number of workers without it may take the call: a deployment may take long."""
     attempts = list[int]()
 
     def look() -> None:
@@ -202,7 +202,10 @@ async def test_plugins_of_an_agent_that_no_worker_has_are_waited_for(
 
 
 async def test_a_refused_reply_is_made_again(start_task: StartTask) -> None:
-    """The model reads why; clients never see the text, neither as the answer nor as a remark."""
+    """The model reads the reason.
+
+    Clients never get the text, neither as the answer nor as a status message.
+    """
     ports = FakePorts(ScriptedModel(refused("Damn.", "no swearing"), answer("Done.")))
     result = await run(start_task(ports))
     assert (result.excerpt, result.iterations) == ("Done.", 2)
@@ -214,7 +217,7 @@ async def test_a_refused_reply_is_made_again(start_task: StartTask) -> None:
 
 
 async def test_an_answer_that_fits_is_data(start_task: StartTask) -> None:
-    """It is one data part wherever a client may read it."""
+    """It is one data part in every place where a client may read it."""
     ports = FakePorts(
         ScriptedModel(invalid("four"), answer('{"sum": 4}').model_copy(update={"is_published": False}))
     )
@@ -243,7 +246,7 @@ async def test_an_answer_is_put_right_only_once(
 
 @pytest.mark.parametrize("hooks", [(), ("after_completion",)])
 async def test_plugins_hear_of_the_end(start_task: StartTask, hooks: tuple[str, ...]) -> None:
-    """Only those that want to; that they fail changes nothing."""
+    """Only those with the hook; their failures change nothing."""
     ports = FakePorts(ScriptedModel(answer("Done.")))
     ports.agents.completion_fails = True
     result = await run(start_task(ports, AgentSpec(id="agent", hooks=hooks)))
@@ -254,7 +257,7 @@ async def test_plugins_hear_of_the_end(start_task: StartTask, hooks: tuple[str, 
 
 @pytest.mark.parametrize("rejects", [True, False])
 async def test_an_ending_that_is_no_data_is_text(start_task: StartTask, *, rejects: bool) -> None:
-    """A task may end in other words than its agent's data; it ends, and can be read."""
+    """A task may end with other text than its agent's data; it ends, and can be read."""
     words = answer("plain words").model_copy(update={"is_published": False, "rejects": rejects})
     ports = FakePorts(ScriptedModel(words))
     async with start_task(ports, OUTPUT_AGENT) as handle:

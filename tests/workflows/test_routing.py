@@ -19,7 +19,7 @@ AUTO = AgentSpec(id="agent", routing="auto", memory=Memory())
 
 
 class Held:
-    """A reply that waits until a test lets it go."""
+    """A reply that waits until a test releases it."""
 
     def __init__(self, reply: AssistantMessage) -> None:
         self.begun, self.gate, self._reply = asyncio.Event(), asyncio.Event(), reply
@@ -31,7 +31,7 @@ class Held:
 
 
 async def test_an_answer_at_once_is_no_task(start_task: StartTask) -> None:
-    """Whoever waits for the decision gets the message, however often; no client sees or hears of a task."""
+    """All waiting callers get the message; clients get no task and no event of one."""
     ports = FakePorts(ScriptedModel(answer("Four.")))
     async with start_task(ports, AUTO) as handle:
         route = await handle.execute_update(AgentTask.wait_for_route)
@@ -46,7 +46,7 @@ async def test_an_answer_at_once_is_no_task(start_task: StartTask) -> None:
 
 
 async def test_a_created_task_is_shown_before_its_work_begins(start_task: StartTask) -> None:
-    """The client sees the task from the decision on; each deciding call has a result, the work its tools."""
+    """The client gets the task from the decision on; each deciding call has a result, the work its tools."""
     ports = FakePorts(
         ScriptedModel(
             asks(("c", CREATE_TASK), ("d", "x"), text="Let me see."), asks(("a", "x")), answer("done")
@@ -69,7 +69,7 @@ async def test_a_created_task_is_shown_before_its_work_begins(start_task: StartT
 
 
 async def test_a_message_whose_decision_fails_is_a_failed_task(start_task: StartTask) -> None:
-    """The client is owed an end: the task is shown, and it says what went wrong."""
+    """The client needs an end: the task is shown with the error."""
     refused = fails(failures.MODEL_REFUSED, "no such model")
     ports = FakePorts(ScriptedModel(refused))
     async with start_task(ports, AUTO) as handle:
@@ -84,7 +84,7 @@ async def test_a_message_whose_decision_fails_is_a_failed_task(start_task: Start
     ("text", "said"), [("Half of", ["Half of", "[the answer was cut off]"]), ("", ["the answer was cut off"])]
 )
 async def test_a_message_says_how_its_reply_ended(start_task: StartTask, text: str, said: list[str]) -> None:
-    """There is no status that could."""
+    """No status exists for it."""
     cut = answer(text).model_copy(update={"reason": failures.REPLY_CUT, "closing": "the answer was cut off"})
     async with start_task(FakePorts(ScriptedModel(cut)), AUTO) as handle:
         route = await handle.execute_update(AgentTask.wait_for_route)
@@ -95,7 +95,7 @@ async def test_a_message_says_how_its_reply_ended(start_task: StartTask, text: s
 
 
 async def test_a_model_that_waits_for_an_operator_shows_the_task(start_task: StartTask) -> None:
-    """Nobody would know what to resume; the reply that comes then is work on the task."""
+    """Otherwise an operator could not find it to resume; the later reply is work on the task."""
     refused = fails(failures.MODEL_REFUSED, "no credit")
     ports = FakePorts(ScriptedModel(refused, answer("Four.")))
     agent = AgentSpec(id="agent", routing="auto", on_model_failure="wait")
@@ -113,7 +113,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 async def test_a_scheduled_task_shows_itself_and_pins_its_agent(start_task: StartTask) -> None:
-    """It begins when it runs, in a context of its own, as the agent is defined now."""
+    """It begins when it runs, in a context of its own, with the agent's current definition."""
     ports = FakePorts(ScriptedModel(answer("done")))
     ports.agents.spec = AgentSpec(id="any", model="newest", version="2", memory=Memory())
     begun = AgentSpec(id="reporter")
@@ -133,7 +133,7 @@ async def test_a_scheduled_task_shows_itself_and_pins_its_agent(start_task: Star
 
 
 async def test_a_message_that_comes_while_the_model_decides_needs_a_task(start_task: StartTask) -> None:
-    """After a Reset a client may know the task already: what it has said since is not dropped."""
+    """After a reset a client may have the task already: its later messages are not dropped."""
     decides = Held(answer("Four."))
     ports = FakePorts(ScriptedModel(decides, answer("Four, and five.")))
     async with start_task(ports, AUTO) as handle:
@@ -146,7 +146,7 @@ async def test_a_message_that_comes_while_the_model_decides_needs_a_task(start_t
 
 
 async def test_a_marked_message_is_taken_in_once(start_task: StartTask) -> None:
-    """The mark of a message counts (an Idempotency-Key, say), whatever its client calls it."""
+    """The mark of a message counts, for example an Idempotency-Key, whatever its messageId."""
     works = Held(answer("first"))
     ports = FakePorts(ScriptedModel(works, answer("all answered")))
     async with start_task(ports, AgentSpec(id="agent", deduplicate=False)) as handle:

@@ -1,4 +1,4 @@
-"""Where work waits, and how workers of several versions share it."""
+"""Queues of work, and their sharing by workers of several versions."""
 
 import asyncio
 from collections.abc import Mapping
@@ -28,17 +28,17 @@ from tests.support.fakes.ports import TASK_WORK, FakePorts, ScriptedModel, answe
 from tests.workflows.conftest import Handle, start_workflow, unique_queue, user
 
 CROWD = 200
-"""Tasks of one owner that wait when another owner's one comes."""
+"""Waiting tasks of one owner when another owner's one comes."""
 
 AT_ONCE = 20
-"""Of them, how many are started together."""
+"""Tasks that are started together."""
 
 SOON = 10
-"""A place among all calls that does not grow with the number of tasks that wait."""
+"""A place among all calls that does not grow with the number of waiting tasks."""
 
 
 async def _start(client: Client, queue: str, owner: str, priority: int | None = None) -> str:
-    """Start a task by what gateways start theirs by, and return its id."""
+    """Start a task with the options of gateways, and return its id."""
     task = TaskInput(
         context_id="context",
         owner=owner,
@@ -57,7 +57,7 @@ async def _start_crowd(client: Client, queue: str, owner: str, size: int) -> Non
 
 
 async def _calls_until_ended(client: Client, queue: str, task_id: str) -> list[str]:
-    """Let one call run at a time until this task has ended; return the tasks in the order of their calls."""
+    """Run one call at a time until this task has ended; return the tasks in the order of their calls."""
     ports = FakePorts(ScriptedModel(*[answer("done")] * (CROWD + 1)))
     settings = WorkerSettings(task_queue=queue, max_concurrent_activities=1, shutdown_grace=0)
     async with running_workers(client, ports.wired(), settings, TASK_WORK):
@@ -66,7 +66,7 @@ async def _calls_until_ended(client: Client, queue: str, task_id: str) -> list[s
 
 
 async def test_many_tasks_of_one_owner_do_not_keep_another_owners_one_waiting(client: Client) -> None:
-    """It came last, and is called for and ended among the first."""
+    """It came last, and its calls and its end are among the first."""
     queue = unique_queue()
     await _start_crowd(client, queue, "busy", CROWD)
     single = await _start(client, queue, "modest")
@@ -76,7 +76,7 @@ async def test_many_tasks_of_one_owner_do_not_keep_another_owners_one_waiting(cl
 
 
 async def test_an_agent_with_priority_goes_first(client: Client) -> None:
-    """Also where it came last, and has the same owner."""
+    """Also if it came last, and has the same owner."""
     queue = unique_queue()
     await _start_crowd(client, queue, "owner", CROWD // 5)
     urgent = await _start(client, queue, "owner", priority=1)
@@ -85,7 +85,7 @@ async def test_an_agent_with_priority_goes_first(client: Client) -> None:
 
 
 async def _waited(handle: Handle) -> list[tuple[str, str]]:
-    """Return what was called, and on which queue it waited, in the order of the calls."""
+    """Return the calls in order, each with the queue on which it waited."""
     scheduled = [
         event.activity_task_scheduled_event_attributes
         async for event in handle.fetch_history_events()
@@ -98,7 +98,7 @@ async def _waited(handle: Handle) -> list[tuple[str, str]]:
     ("splits", "has_own"), [(False, False), (True, False), (True, True)], ids=["together", "apart", "own"]
 )
 async def test_kinds_of_work_wait_together_or_apart(client: Client, *, splits: bool, has_own: bool) -> None:
-    """As the gateway said when the task began, or where the agent's work waits; a tool's queue is its own."""
+    """By the gateway's setting when the task began, or by the agent's queue; a tool's queue is its own."""
     queue, own, gpu = unique_queue(), unique_queue(), unique_queue()
     spec = AgentSpec(id="agent", tools={"paint": ToolSpec(task_queue=gpu), "add": ToolSpec()})
     spec = spec.model_copy(update={"task_queue": own if has_own else None})
@@ -115,7 +115,7 @@ async def test_kinds_of_work_wait_together_or_apart(client: Client, *, splits: b
 
 
 async def test_a_queue_has_a_rate(client: Client) -> None:
-    """By kind or by name; Temporal holds all workers of the queue to it, whoever asks for work."""
+    """By kind or by name; Temporal applies it to all workers of the queue together."""
     queue, gpu = unique_queue(), unique_queue()
     settings = WorkerSettings(task_queue=queue, queue_rates={"model": 50, gpu: 0.5}, shutdown_grace=0)
     ports = FakePorts(ScriptedModel()).wired()
@@ -126,7 +126,7 @@ async def test_a_queue_has_a_rate(client: Client) -> None:
 
 
 async def _rate_of_workers(client: Client, queue: str) -> float:
-    """Return the calls a second to which the server holds a queue, once a worker of it has said so."""
+    """Return the queue's limit on the server in calls per second, once a worker has set it."""
     asked = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=queue),
@@ -145,7 +145,7 @@ MOST = {"": 200, "-model": 200, "-tools": 200, "-push": 100, "/gpu": 200}
 
 
 def _configs(client: Client, settings: WorkerSettings) -> dict[str, WorkerConfig]:
-    """Return what the worker of each queue was told, by the end of the queue's name."""
+    """Return the configuration of each queue's worker, by the end of the queue's name."""
     ports = FakePorts(ScriptedModel()).wired()
     workers = build_workers(client, ports, settings, [*TASK_WORK, "push", f"{settings.task_queue}/gpu"])
     configs = [worker.config(active_config=True) for worker in workers]
@@ -157,7 +157,7 @@ def _pollers(config: WorkerConfig) -> tuple[object, object]:
 
 
 async def test_slots_are_fixed_unless_a_target_is_set(client: Client) -> None:
-    """So many calls at once as the settings say, or as fit a webhook; five open requests for work."""
+    """The number of calls at once is that of the settings, or fits a webhook; five open polls."""
     configs = _configs(client, WorkerSettings(task_queue=unique_queue()))
     tuners = {queue: config.get("tuner") for queue, config in configs.items()}
     slots = {queue: tuner and tuner._get_activity_task_slot_supplier() for queue, tuner in tuners.items()}
@@ -176,7 +176,7 @@ async def test_slots_are_fixed_unless_a_target_is_set(client: Client) -> None:
 async def test_one_target_lets_the_machine_decide(
     client: Client, targets: Mapping[str, float], aims: ResourceBasedTunerConfig
 ) -> None:
-    """From 10 slots to what would be fixed, and Temporal says how many requests for work are open."""
+    """From 10 slots to the fixed number, and Temporal scales the open polls."""
     configs = _configs(client, WorkerSettings.model_validate({"task_queue": unique_queue(), **targets}))
     at_once = timedelta(0)
     for queue, most in MOST.items():
@@ -190,7 +190,7 @@ async def test_one_target_lets_the_machine_decide(
 
 
 async def test_a_worker_that_temporal_does_not_serve_says_why(client: Client) -> None:
-    """Temporal is asked once more in the background; what comes of it is no defect of the worker."""
+    """Temporal is queried once more in the background; its answer does not make it a defect of the worker."""
     config = client.config()
     config["namespace"] = "nowhere"
     settings = WorkerSettings(task_queue=unique_queue())

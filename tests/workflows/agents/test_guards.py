@@ -1,4 +1,4 @@
-"""What a guard says of tools holds below it; what people had to approve they approve till the end."""
+"""Guards bind the agents below; an approved call stays one that needs approval."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ DENIED = "the tool 'send' is not allowed here (allowed: all others)"
 
 
 class ModelOfEach(ScriptedModel):
-    """Plays to each agent the replies that are its own."""
+    """Plays the replies of each agent."""
 
     def __init__(self, **scripts: list[Script]) -> None:
         super().__init__()
@@ -41,13 +41,13 @@ class ModelOfEach(ScriptedModel):
 
 
 def ask(agent: str) -> AssistantMessage:
-    """A reply that asks a sub-agent; its call has the agent's name as its id."""
+    """A reply that calls a sub-agent; the call has the agent's name as its id."""
     call = ToolCall(id=agent, name=agent, arguments='{"request": "Go."}')
     return AssistantMessage(tool_calls=(call,))
 
 
 def send_tool(sent: list[str], name: str = "send", **settings: str) -> Tool:
-    """Return a tool that notes that it ran."""
+    """Return a tool that records its run."""
 
     @tool(name=name, fallback=settings.get("fallback"))
     def send() -> str:
@@ -59,7 +59,7 @@ def send_tool(sent: list[str], name: str = "send", **settings: str) -> Tool:
 
 
 def below(handle: Handle, *agents: str) -> str:
-    """Return the task of the sub-agent that these calls lead to."""
+    """Return the task of the sub-agent below these calls."""
     task_id = handle.id
     for agent in agents:
         task_id = task_of(task_id, *ask(agent).tool_calls)
@@ -67,7 +67,7 @@ def below(handle: Handle, *agents: str) -> str:
 
 
 async def read_by_model(client: Client, task_id: str) -> list[ToolMessage]:
-    """Return what the model of a task read of its calls."""
+    """Return the results of its calls that the model of a task read."""
     page = await client.get_workflow_handle_for(AgentTask.run, task_id).query(AgentTask.transcript)
     return [message for message in page.messages if isinstance(message, ToolMessage)]
 
@@ -80,7 +80,7 @@ async def approve_with_scope(handle: Handle, question: Question) -> None:
 
 
 def three_levels(sent: list[str], lead: Plugin, writer: Plugin | None = None) -> tuple[Agent, ...]:
-    """Return a lead, who asks a writer, who asks a printer; those two can send."""
+    """Return a lead, who calls a writer, who calls a printer; those two can send."""
     sends = tools(send_tool(sent), send_tool(sent, "fax"), send_tool(sent, "mail"))
     own = [writer] if writer else []
     return (
@@ -91,7 +91,7 @@ def three_levels(sent: list[str], lead: Plugin, writer: Plugin | None = None) ->
 
 
 async def test_what_agents_deny_adds_up_on_the_way_down(start_task: StartTask, client: Client) -> None:
-    """What one allows does not make up for the no of another, above it or below."""
+    """An agent's permission does not override a denial of another one, above it or below."""
     sent: list[str] = []
     model = ModelOfEach(
         lead=[ask("writer"), answer("done")],
@@ -119,7 +119,7 @@ async def test_what_agents_deny_adds_up_on_the_way_down(start_task: StartTask, c
 
 
 async def test_reading_on_is_nobodys_to_forbid(start_task: StartTask, client: Client) -> None:
-    """Not above, not below; the long answer of a sub-agent is what there is to read on in."""
+    """Not above, not below; the example reads the rest of a sub-agent's long answer."""
     model = ModelOfEach(
         lead=[ask("writer"), asks(("r", "read_result")), answer("done")],
         writer=[asks(("r", "read_result")), answer("x" * 70_000)],
@@ -148,7 +148,7 @@ async def test_reading_on_is_nobodys_to_forbid(start_task: StartTask, client: Cl
 async def test_an_approval_that_an_agent_wants_is_asked_for_below(
     start_task: StartTask, client: Client, of_lead: str, of_writer: str | None
 ) -> None:
-    """The client's task asks it, of whom a guard names: a scope, if any does. The call then runs, once."""
+    """The client's task asks it, with a guard's scope if one names a scope. The call then runs, once."""
     sent: list[str] = []
     model = ModelOfEach(
         lead=[ask("writer"), answer("done")],
@@ -183,7 +183,7 @@ async def test_an_approval_that_an_agent_wants_is_asked_for_below(
 async def test_a_guard_above_decides_which_agents_are_asked_below(
     start_task: StartTask, client: Client
 ) -> None:
-    """Their calls are tool calls, too: here one wants an approval, and the other one is denied."""
+    """Calls of agents are tool calls, too: here one needs an approval, and the other one is denied."""
     model = ModelOfEach(
         lead=[ask("writer"), answer("done")],
         writer=[ask("printer"), asks(("h", "hand_over_to_lead")), answer("written")],
@@ -210,7 +210,7 @@ async def test_a_guard_above_decides_which_agents_are_asked_below(
 async def test_a_tool_that_stands_in_is_guarded_by_its_own_name(
     start_task: StartTask, client: Client
 ) -> None:
-    """Above as well as here."""
+    """By guards above as well as by its own agent's."""
     sent: list[str] = []
 
     @tool(fallback="send")
@@ -258,12 +258,12 @@ DESTROYS, READS = '{"destructiveHint": true}', '{"readOnlyHint": true}'
 
 @dataclass
 class ChangingServer:
-    """An MCP server that says of its tool `erase` what a test lets it say, and a model that calls it."""
+    """An MCP server whose annotations of its tool `erase` a test sets, and a model that calls it."""
 
     folder: Path
 
     def says(self, hints: str) -> None:
-        """Say so from now on, as soon as it is asked."""
+        """Set the annotations for the next list."""
         (self.folder / "hints").write_text(hints)
 
     def plugin(self) -> Plugin:
@@ -276,7 +276,7 @@ class ChangingServer:
         return ledger.read_text().splitlines() if ledger.exists() else []
 
     def model(self, before: Callable[[], Awaitable[None]]) -> ScriptedModel:
-        """Return a model that calls the tool, after something has happened since it was listed."""
+        """Return a model that calls the tool after a step that follows the listing."""
         arguments = json.dumps({"ledger": str(self.folder / "ledger")})
 
         async def erase(_call: CallModelInput) -> AssistantMessage:
@@ -294,7 +294,7 @@ class ChangingServer:
 async def test_an_approval_outlives_the_hint_that_it_came_from(
     start_task: StartTask, tmp_path: Path, listed: str, called: str, *, asks_people: bool
 ) -> None:
-    """What a server said when its tools were listed counts, and what it says when one is called."""
+    """Annotations at the time of the listing count, and those at the time of the call."""
 
     async def change() -> None:
         server.says(called)

@@ -19,7 +19,7 @@ def handing_over() -> FakePorts:
 
 
 async def test_the_other_agent_goes_on_with_the_transcript(start_task: StartTask) -> None:
-    """Its model, tools and version count from then on; clients know the task by the first agent."""
+    """Its model, tools and version count from then on; clients read the first agent's task."""
     ports = handing_over()
     async with start_task(ports, FIRST) as handle:
         result = await handle.result()
@@ -39,7 +39,7 @@ async def test_the_other_agent_goes_on_with_the_transcript(start_task: StartTask
 
 
 async def test_a_task_goes_to_one_agent_only(start_task: StartTask) -> None:
-    """Of two handoffs in one reply the first counts; the model reads that the other did not."""
+    """Of two handoffs in one reply the first counts; the model reads that the other was refused."""
     ports = FakePorts(ScriptedModel(asks(("h", "go"), ("i", "stop")), answer("done")))
     await run(start_task(ports, FIRST))
     outcomes = sorted((stored.result.name, stored.result.outcome) for stored in ports.tools.results)

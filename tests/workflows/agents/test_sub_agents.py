@@ -1,4 +1,4 @@
-"""Tools that stand in for others, run elsewhere, or are agents; how often, and what they may use."""
+"""Tools that are fallbacks, run on other queues, or are agents; their number, and their limits."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ def endless(started: asyncio.Event) -> Callable[[object], Awaitable[AssistantMes
 
 
 async def test_a_sub_agent_answers_as_a_task_of_its_own(start_task: StartTask) -> None:
-    """Its answer is the result of the call, in the cache of the parent; what it used counts for both."""
+    """Its answer is the result of the call, in the cache of the parent; its usage counts for both."""
     written = answer("A poem.").model_copy(update={"usage": USAGE})
     ports = FakePorts(ScriptedModel(ASKS_WRITER, written, answer("done")))
     result = await run(start_task(ports, PARENT))
@@ -85,7 +85,7 @@ async def test_a_sub_agent_answers_as_a_task_of_its_own(start_task: StartTask) -
 async def test_a_sub_agent_that_does_not_end_well_says_so(
     start_task: StartTask, changes: dict[str, object], outcome: str, content: str
 ) -> None:
-    """The agent that asked reads what the last status says; an empty answer would say that all is well."""
+    """The calling agent reads its last status; an empty answer would look like success."""
     written = answer("A poem.").model_copy(update={"closing": "it was cut off", **changes})
     ports = FakePorts(ScriptedModel(ASKS_WRITER, written, answer("done")))
     await run(start_task(ports, PARENT))
@@ -94,7 +94,7 @@ async def test_a_sub_agent_that_does_not_end_well_says_so(
 
 
 async def test_what_a_failed_sub_agent_used_counts_too(start_task: StartTask) -> None:
-    """The model reads why it failed and goes on."""
+    """The model reads the reason of the failure and goes on."""
     busy = asks(("x", "x")).model_copy(update={"usage": USAGE})
     refused = fails(failures.MODEL_REFUSED, "no such model")
     ports = FakePorts(ScriptedModel(ASKS_WRITER, busy, refused, answer("sorry")))
@@ -105,7 +105,7 @@ async def test_what_a_failed_sub_agent_used_counts_too(start_task: StartTask) ->
 
 
 async def test_agents_that_ask_each_other_come_to_an_end(start_task: StartTask) -> None:
-    """At some depth the model is told to do without. All work for whom the first one works for."""
+    """At a certain depth the model reads that it cannot call agents. All work has the first task's owner."""
 
     class Recursive(ScriptedModel):
         @activity.defn
@@ -127,7 +127,7 @@ async def test_agents_that_ask_each_other_come_to_an_end(start_task: StartTask) 
 
 
 async def test_cancelling_a_task_cancels_its_sub_agent(start_task: StartTask, client: Client) -> None:
-    """The child has ended, and said so, before its parent does."""
+    """The child has ended, and published its end, before its parent does."""
     started = asyncio.Event()
     ports = FakePorts(ScriptedModel(ASKS_WRITER, endless(started)))
     async with start_task(ports, PARENT) as handle:
@@ -141,7 +141,7 @@ async def test_cancelling_a_task_cancels_its_sub_agent(start_task: StartTask, cl
 
 
 async def test_a_cancelled_task_asks_no_sub_agent(start_task: StartTask) -> None:
-    """Plugins looked at the call when the task was cancelled, and had nothing against it."""
+    """The cancellation came while plugins checked the call, and they allowed it."""
     started = asyncio.Event()
 
     class Looking(FixedAgents):
@@ -177,12 +177,12 @@ async def test_a_sub_agent_that_is_cancelled_alone(start_task: StartTask, client
 
 
 async def test_a_task_that_is_reset_asks_its_sub_agent_anew(start_task: StartTask, client: Client) -> None:
-    """Also while the child of the run before is still at work: that one makes way."""
+    """Also while the child of the run before still works: that one is cancelled."""
     started = asyncio.Event()
     wait, runs = endless(started), list[str]()
 
     async def reply(call: CallModelInput) -> AssistantMessage:
-        """Answer by who asks, and not in order: Temporal may have any call done again."""
+        """Answer by agent, and not in order: Temporal may have any call done again."""
         if call.task.agent_id == PARENT.id:
             return ASKS_WRITER if call.length == 1 else answer("done")
         runs.append(activity.info().workflow_run_id or "")
@@ -233,7 +233,7 @@ async def test_fallbacks_get_the_same_arguments(start_task: StartTask) -> None:
 
 @pytest.mark.parametrize("outcome", ["invalid", "unknown", "rejected"])
 async def test_only_a_failure_calls_for_a_fallback(start_task: StartTask, outcome: str) -> None:
-    """Neither a person's no, nor wrong arguments, nor an effect that may have happened."""
+    """Neither a person's no, nor wrong arguments, nor an effect that may have happened causes one."""
 
     def reply(call: RunToolInput) -> ToolReply:
         fields = {"call_id": call.call.id, "name": call.call.name, "content": "", "outcome": outcome}
@@ -245,7 +245,7 @@ async def test_only_a_failure_calls_for_a_fallback(start_task: StartTask, outcom
 
 
 async def test_a_task_asks_other_agents_only_so_often(start_task: StartTask) -> None:
-    """The model reads that it has to go on without."""
+    """Over the limit the model reads that it has to go on without."""
     ports = FakePorts(ScriptedModel(asks_writer("v", "w"), answer("A poem."), answer("done")))
     await run(start_task(ports, PARENT.model_copy(update={"max_sub_agents": 1})))
     outcomes = sorted(stored.result.outcome for stored in ports.tools.results)

@@ -1,4 +1,4 @@
-"""The workflow that deletes: when it is done, and what it does when something fails meanwhile."""
+"""The workflow that deletes: its end, and failures meanwhile."""
 
 import asyncio
 import dataclasses
@@ -42,7 +42,7 @@ async def delete(
 
 
 async def test_it_is_done_when_two_steps_in_a_row_find_nothing(client: Client, cached: int) -> None:
-    """What is found after a step that found nothing is removed as well; counts are added, and told."""
+    """Data found after a step without finds are removed as well; counts are added, and reported."""
     steps = [
         removing(tasks=1, keys=3),
         NOTHING,
@@ -62,7 +62,7 @@ async def test_it_is_done_when_two_steps_in_a_row_find_nothing(client: Client, c
 
 
 async def test_a_deletion_that_goes_on_in_a_new_run_forgets_nothing(impatient_client: Client) -> None:
-    """Neither what it has removed nor that the step before found nothing, wherever a run ends."""
+    """Removed data and the result of the step before are carried over, wherever a run ends."""
     counts = range(1, 9)
     steps = [[*[removing(keys=1)] * count, *[NOTHING] * 4] for count in counts]
     found = await asyncio.gather(*(delete(impatient_client, 0, each) for each in steps))
@@ -74,7 +74,7 @@ async def test_a_deletion_that_goes_on_in_a_new_run_forgets_nothing(impatient_cl
 
 
 async def test_a_store_that_is_away_is_waited_for(client: Client, cached: int) -> None:
-    """A step that fails is taken again, as often as it takes."""
+    """A step that fails is retried without a limit."""
     removed, port, _, deletions = await delete(
         client, cached, [removing(keys=1), OSError("away"), removing(keys=1), NOTHING, NOTHING]
     )

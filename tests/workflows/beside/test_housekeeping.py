@@ -1,4 +1,4 @@
-"""Cleaning up kind after kind, in limited steps, started by a schedule that operators may pause."""
+"""Cleanup of kind after kind, in limited steps, started by a schedule that operators may pause."""
 
 import asyncio
 import dataclasses
@@ -74,7 +74,7 @@ def run(cached: int, client: Client) -> Run:
 
 
 async def test_each_kind_is_cleaned_up_until_nothing_is_left(run: Run) -> None:
-    """One kind after the other; a step goes on where the one before ended, and the counts are added."""
+    """One kind after the other; a step continues where the one before ended, and the counts are added."""
     steps: Steps = {Kind.VIEWS: [CleanResult(removed=3, cursor="a"), CleanResult(removed=4)]}
     result, port = await run(steps)
     assert [kind for kind, _ in port.calls] == [Kind.VIEWS, *Kind]
@@ -87,17 +87,19 @@ async def test_each_kind_is_cleaned_up_until_nothing_is_left(run: Run) -> None:
 
 
 async def test_a_kind_that_fails_does_not_stop_the_others(run: Run) -> None:
-    """What it did before, and why it failed, stand in the result."""
+    """The result has its counts before the failure, and the reason."""
     refused = fails(HOUSEKEEPING_REFUSED, "nobody knows")
     result, port = await run({Kind.VIEWS: [CleanResult(removed=2, cursor="a"), refused]})
     assert [kind for kind, _ in port.calls][-1] is Kind.RETENTIONS
     failed = result.kinds[Kind.VIEWS]
-    assert failed == KindResult(removed=2, failure="HousekeepingRefused: nobody knows")  # to begin anew
+    assert failed == KindResult(
+        removed=2, failure="HousekeepingRefused: nobody knows"
+    )  # so that it begins again
     assert not result.kinds[Kind.PAYLOADS].failure
 
 
 async def test_a_run_that_is_cancelled_ends(client: Client) -> None:
-    """It does not take that for the failure of a kind, and go on with the others."""
+    """The cancellation does not count as the failure of a kind."""
     port, queue = _Endless({}), unique_queue()
     async with working(client, port, queue):
         run = await client.start_workflow(
@@ -112,7 +114,7 @@ async def test_a_run_that_is_cancelled_ends(client: Client) -> None:
 
 
 class _Endless(ScriptedHousekeeping):
-    """Is not done with its first step before its worker stops."""
+    """Does not end its first step before its worker stops."""
 
     def __init__(self, steps: Steps) -> None:
         super().__init__(steps)
@@ -128,7 +130,7 @@ class _Endless(ScriptedHousekeeping):
 
 
 async def test_a_run_is_limited(run: Run) -> None:
-    """What it did not come to is for the next run, which begins there."""
+    """The next run begins where this one stopped."""
     endless = [CleanResult(removed=1, cursor=f"{n}") for n in range(ROUNDS + 1)]
     result, _ = await run({Kind.PAYLOADS: endless})
     done = result.kinds[Kind.PAYLOADS]
@@ -143,7 +145,7 @@ async def test_a_dry_run_says_so_in_every_step(run: Run) -> None:
 
 
 async def test_the_schedule_hands_on_where_a_run_ended(client: Client) -> None:
-    """A search that was not finished goes on, one that was begins anew later; lists come each time."""
+    """An unfinished search continues, a finished one begins again later; lists are searched each time."""
     endless = [CleanResult(cursor=f"{n}") for n in range(ROUNDS)]
     steps: Steps = {Kind.PAYLOADS: endless, Kind.VIEWS: [CleanResult(removed=1)]}
     port, queue = ScriptedHousekeeping(steps), unique_queue()
@@ -165,7 +167,7 @@ async def test_the_schedule_hands_on_where_a_run_ended(client: Client) -> None:
 async def ensured(
     client: Client, queue: str
 ) -> AsyncGenerator[Callable[[int], Awaitable[HousekeepingResult]]]:
-    """Make the schedule; yield what triggers it and returns the result of its so many-th run."""
+    """Make the schedule; yield a function that triggers it and returns the result of its n-th run."""
     assert await ensure_housekeeping(client, queue)
     schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
 
@@ -180,7 +182,7 @@ async def ensured(
 
 
 async def test_every_worker_may_make_the_schedule(client: Client) -> None:
-    """Together, and again and again; one that an operator has paused stays so."""
+    """Concurrently, and repeatedly; one that an operator has paused stays so."""
     queue = unique_queue()
     assert all(await asyncio.gather(*(ensure_housekeeping(client, queue) for _ in range(5))))
     schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
@@ -193,7 +195,7 @@ async def test_every_worker_may_make_the_schedule(client: Client) -> None:
 
 
 async def test_a_schedule_of_another_version_is_changed(client: Client) -> None:
-    """To what this version wants, and it stays paused."""
+    """It gets this version's settings, and stays paused."""
     queue = unique_queue()
     assert await ensure_housekeeping(client, queue)
     schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
@@ -211,7 +213,7 @@ async def test_a_schedule_of_another_version_is_changed(client: Client) -> None:
 
 
 async def test_a_schedule_is_made_anew_with_another_key(client: Client) -> None:
-    """So that its runs can be read when the older key is taken away; and if nothing is encrypted any more."""
+    """Its runs can then be read without the older key; the same holds after encryption is switched off."""
     queue = unique_queue()
     schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
     for cipher in (keyring("k1"), keyring("k2", "k1"), NO_CIPHER):
@@ -228,7 +230,7 @@ async def test_a_schedule_is_made_anew_with_another_key(client: Client) -> None:
 
 
 async def test_a_namespace_that_refuses_schedules_is_a_warning(client: Client) -> None:
-    """The worker works all the same."""
+    """The worker starts all the same."""
     config = client.config()
     config["namespace"] = "no-such-namespace"
     with capture_logs() as logs:

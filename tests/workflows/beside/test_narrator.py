@@ -1,4 +1,4 @@
-"""A narrator beside a task: begun once for each run, never waited for, and none for sub-agents."""
+"""A narrator beside a task: started once for each run, never waited for, and not for sub-agents."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ AGENT = AgentSpec(id="agent", model="big", narrator=NarratorSpec(interval=2, mod
 
 
 class WaitingNarrator(NarratorPort):
-    """Goes on until it is let go."""
+    """Runs until it is released."""
 
     def __init__(self) -> None:
         self.calls: list[NarrateInput] = []
@@ -29,7 +29,7 @@ class WaitingNarrator(NarratorPort):
         await self.let_go.wait()
 
     async def answer(self, _call: CallModelInput) -> AssistantMessage:
-        """Reply once the narrator has begun, and let it go."""
+        """Reply once the narrator has begun, and release it."""
         await self.begun.wait()
         self.let_go.set()
         return answer("done")
@@ -38,7 +38,7 @@ class WaitingNarrator(NarratorPort):
 async def test_each_run_of_a_long_task_has_one_narrator(
     start_long_task: StartTask, impatient_client: Client
 ) -> None:
-    """That of the run before is neither waited for nor in the way."""
+    """The narrator of the run before neither delays nor blocks it."""
     ports = FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(10)), answer("done")))
     ports.narrator = WaitingNarrator()
     result = await run(start_long_task(ports, AGENT))
@@ -55,19 +55,19 @@ async def test_each_run_of_a_long_task_has_one_narrator(
 
 
 def _narrators(history: WorkflowHistory) -> int:
-    """Return how many a run has begun."""
+    """Return the number of narrators that a run has started."""
     scheduled = (event.activity_task_scheduled_event_attributes for event in history.events)
     return sum(one.activity_type.name == "narrate" for one in scheduled)
 
 
 async def test_nobody_waits_for_the_narrator(start_task: StartTask) -> None:
-    """Nor is it missed: without a worker for it the task ends as it would."""
+    """Nor is it required: without a worker for it the task ends as usual."""
     async with start_task(FakePorts(ScriptedModel(answer("done"))), AGENT) as handle:
         assert (await handle.result()).excerpt == "done"
 
 
 async def test_sub_agents_are_not_narrated(start_task: StartTask) -> None:
-    """Their client is the task that asks them, whose narrator sees what they do."""
+    """Their client is the task that calls them, whose narrator reads their events."""
     narrator = WaitingNarrator()
     ports = FakePorts(ScriptedModel(asks_writer("w"), answer("A poem."), narrator.answer))
     ports.narrator, ports.agents.spec = narrator, AGENT

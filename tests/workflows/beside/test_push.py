@@ -1,4 +1,4 @@
-"""Delivering notifications one after the other, waiting for news, and what tasks tell of themselves."""
+"""Sequential delivery of notifications, waiting for news, and the query for a task's view."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -42,7 +42,7 @@ CONFIG = "config"
 async def deliveries_of(
     client: Client, queue: str, owners: Mapping[str, str] | None = None
 ) -> PushDeliveries:
-    """Return what starts deliveries: of one task called as its queue, or of tasks with these owners."""
+    """Return the input of deliveries: of one task with the id of its queue, or of tasks with these owners."""
     configs = PushConfigs(database())
     for task_id, owner in (owners or {queue: "owner"}).items():
         config = PushConfig(
@@ -79,7 +79,7 @@ def start_long_delivery(cached: int, impatient_client: Client) -> StartDelivery:
 
 
 async def test_it_delivers_until_the_task_has_ended(start_delivery: StartDelivery) -> None:
-    """After a delivery it looks again at once; each time for the same task and config."""
+    """After a delivery it checks again at once; each time for the same task and config."""
     push = ScriptedPush(DELIVERED, DELIVERED, DONE)
     async with start_delivery(push) as delivery:
         await delivery.result()
@@ -89,7 +89,7 @@ async def test_it_delivers_until_the_task_has_ended(start_delivery: StartDeliver
 
 
 async def test_it_waits_for_news(start_delivery: StartDelivery) -> None:
-    """With nothing to deliver it asks nobody until it hears that there is something."""
+    """With nothing to deliver it calls no activity until a signal of news."""
     push = ScriptedPush(NOTHING, NOTHING, DELIVERED, DONE)
     async with start_delivery(push) as delivery:
         # The signal that starts it counts as news, too.
@@ -101,7 +101,7 @@ async def test_it_waits_for_news(start_delivery: StartDelivery) -> None:
 
 
 async def test_news_that_come_during_a_delivery_are_looked_at(start_delivery: StartDelivery) -> None:
-    """Even if it ends with the word that the task is over: somebody has reset it."""
+    """Even if the delivery returns that the task is over: an operator has reset it."""
     looked, told = asyncio.Event(), asyncio.Event()
 
     async def look() -> DeliverPushResult:
@@ -119,7 +119,7 @@ async def test_news_that_come_during_a_delivery_are_looked_at(start_delivery: St
 
 
 async def test_a_delivery_that_has_ended_starts_again_with_news(client: Client) -> None:
-    """One that runs is told; so nobody has to know which it is."""
+    """A running one gets the news; callers need not check whether it runs."""
     push, queue = ScriptedPush(DONE, DONE, DONE), unique_queue()
     ports = FakePorts(ScriptedModel())
     ports.push = push
@@ -132,7 +132,7 @@ async def test_a_delivery_that_has_ended_starts_again_with_news(client: Client) 
 
 
 async def test_webhooks_that_are_slow_keep_no_task_waiting(client: Client) -> None:
-    """Deliveries have places of their own on a worker, beside those of model and tool calls."""
+    """Deliveries have slots of their own on a worker, beside those of model and tool calls."""
     started, released = asyncio.Event(), asyncio.Event()
 
     async def post_slowly() -> DeliverPushResult:
@@ -152,7 +152,7 @@ async def test_webhooks_that_are_slow_keep_no_task_waiting(client: Client) -> No
 
 
 async def test_a_long_delivery_goes_on_in_new_runs(start_long_delivery: StartDelivery) -> None:
-    """Nothing is lost in between, and no history grows without end."""
+    """Nothing is lost in between, and no history grows without a limit."""
     push = ScriptedPush(*[DELIVERED] * IMPATIENT_EVENTS, DONE)
     async with start_long_delivery(push) as delivery:
         await delivery.result()
@@ -183,7 +183,7 @@ async def test_an_operator_may_cancel_it(start_delivery: StartDelivery) -> None:
 
 
 async def test_slow_webhooks_of_one_owner_do_not_keep_another_owners_one_waiting(client: Client) -> None:
-    """However many wait, the other owner's is among the next that find a free place."""
+    """Whatever their number, the other owner's is among the next that get a free slot."""
     released, queue = asyncio.Event(), unique_queue()
 
     async def post_slowly() -> DeliverPushResult:
@@ -208,7 +208,7 @@ async def test_slow_webhooks_of_one_owner_do_not_keep_another_owners_one_waiting
 
 
 async def test_a_failed_attempt_is_one_log_line(client: Client, caplog: pytest.LogCaptureFixture) -> None:
-    """It is no defect of ours: no stack tells where in our code the webhook was found to fail."""
+    """The webhook's failure is not a defect of ours: the log has no stack trace."""
     async with push_rig(503) as (rig, hook):
         await rig.begin(status(1, TaskState.COMPLETED), position=START)
         queue, ports = unique_queue(), FakePorts(ScriptedModel())
@@ -238,7 +238,7 @@ def workflows(client: Client, artifacts: Artifacts) -> TaskWorkflows:
 async def test_a_task_tells_its_view(
     start_task: StartTask, workflows: TaskWorkflows, artifacts: Artifacts
 ) -> None:
-    """Also when it has ended; the artifacts come from their store."""
+    """Also after its end; the artifacts come from their store."""
     async with start_task(FakePorts(ScriptedModel(answer("Hi.")))) as task:
         await task.result()
         change = Create(task_id=task.id, parts=(NewPart(kind="text", content=b"stored"),))
@@ -251,12 +251,12 @@ async def test_a_task_tells_its_view(
 
 
 async def test_an_unknown_task_tells_nothing(workflows: TaskWorkflows) -> None:
-    """It is gone for good, and so is what could be told of it."""
+    """It is deleted, and so are its data."""
     assert await workflows.view("unknown") is None
 
 
 async def test_a_task_without_a_worker_is_waited_for(client: Client, workflows: TaskWorkflows) -> None:
-    """Its view cannot be told now; to ask again helps."""
+    """Its view cannot be read now; a retry helps."""
     task = await start_workflow(client, unique_queue())
     with pytest.raises(ApplicationError) as failed:
         await workflows.view(task.id)

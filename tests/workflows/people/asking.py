@@ -1,4 +1,4 @@
-"""Calls that ask, and what is published of them held up."""
+"""Calls that ask, and delayed publishing of their statuses."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from tests.workflows.conftest import user
 
 
 def questions(**asked: dict[str, object]) -> Callable[[RunToolInput], ToolReply | None]:
-    """Let the calls of these ids ask once each, before they give a result."""
+    """Make the calls of these ids ask once each, before they give a result."""
 
     def reply(call: RunToolInput) -> ToolReply | None:
         fields = asked.get(call.call.id)
@@ -45,7 +45,7 @@ def naming(text: str, question: str) -> UserMessage:
 
 
 class HeldUp(RecordingPublisher):
-    """Holds up what the client's task publishes, until it is let go."""
+    """Delays the statuses of the client's task until it is released."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What counts as an answer to a question, from clients and operators, and what is refused."""
+"""Answers to a question, from clients and operators: accepted ones and refused ones."""
 
 import asyncio
 import re
@@ -17,7 +17,7 @@ from tests.workflows.people.asking import asking, naming, questions
 
 
 async def test_an_operator_names_no_call_where_only_one_waits(start_task: StartTask) -> None:
-    """Where several wait, the details say which."""
+    """If several wait, the details name each."""
     ports = asking("a", "b", a={}, b={})
     async with start_task(ports) as handle:
         await ports.publish.until_open(2)
@@ -35,7 +35,7 @@ async def test_an_operator_names_no_call_where_only_one_waits(start_task: StartT
 async def test_the_signal_that_the_details_show_answers(
     start_task: StartTask, kind: str, *, approved: bool
 ) -> None:
-    """It approves as it stands; where a secret is asked for it declines: a signal stands in the history."""
+    """The signal approves without changes; for a secret it declines, because signals are in the history."""
     ports = asking("a", a={"kind": kind})
     async with start_task(ports) as handle:
         await ports.publish.until_asked()
@@ -56,7 +56,7 @@ REFUSED: dict[str, tuple[dict[str, dict[str, object]], UserMessage, str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 async def test_what_is_no_answer_is_refused(start_task: StartTask, case: str) -> None:
-    """The failure says what is expected, and the question stays open."""
+    """The failure has the expected form, and the question stays open."""
     asked, message, expected = REFUSED[case]
     ports = asking(*asked, **asked)
     async with start_task(ports) as handle:
@@ -84,7 +84,7 @@ LATE: dict[str, UserMessage] = {
 
 @pytest.mark.parametrize("case", LATE)
 async def test_an_answer_that_comes_too_late_is_refused(start_task: StartTask, case: str) -> None:
-    """It does not become something that the model reads."""
+    """It does not become a message for the model."""
     gate = asyncio.Event()
 
     async def slow(_call: CallModelInput) -> AssistantMessage:
@@ -124,7 +124,7 @@ async def test_an_answer_that_is_repeated_counts_once(start_task: StartTask) -> 
 
 
 def approver(**said: object) -> ApproverAnswer:
-    """What somebody says whom question `a` asks in the owner's place."""
+    """A message of a caller whom question `a` asks instead of the owner."""
     known = {"question_id": "a", "scope": "tasks:approve", "approved": True, "approver": "ann"}
     who = {"owner": "supervisors", "scheme": "apiKey", "subject": "k1"}
     return ApproverAnswer.model_validate({**known, **who, **said})
@@ -134,7 +134,7 @@ BOSS: dict[str, object] = {"purpose": "approval", "approvers": "tasks:approve"}
 
 
 async def test_an_approval_may_be_somebody_elses(start_task: StartTask) -> None:
-    """The owner reads who is asked, and cannot answer; the history tells who did, and when."""
+    """The owner reads the required scope, and cannot answer; the history has the approver and the time."""
     ports = asking("a", "b", a=BOSS, b={"kind": "clarification", "text": "Why?"})
 
     async with start_task(ports) as handle:
@@ -170,7 +170,7 @@ async def test_an_approval_may_be_somebody_elses(start_task: StartTask) -> None:
 async def test_an_approver_has_to_be_asked(
     start_task: StartTask, said: dict[str, object], words: str
 ) -> None:
-    """Nobody answers for a scope that is not asked, nor what they have asked for themselves."""
+    """A caller answers neither for a scope that is not asked, nor a request of their own."""
     ports = asking("a", a=BOSS)
     began = {"identity": Identity(scheme="apiKey", subject="client")}
     async with start_task(ports, changes=began) as handle:

@@ -1,4 +1,4 @@
-"""What a worker keeps in memory of tasks that wait for people."""
+"""Memory of a worker for tasks that wait for people."""
 
 import gc
 from collections.abc import Awaitable, Callable
@@ -38,7 +38,7 @@ CASES: dict[str, tuple[Callable[[], FakePorts], Callable[[Handle], Awaitable[Non
 
 @pytest.mark.parametrize("case", CASES)
 async def test_a_task_that_waits_for_people_leaves_memory(client: Client, case: str) -> None:
-    """Nothing of it stays, and it goes on where it stood."""
+    """Nothing of it stays, and it continues where it stopped."""
     make, act = CASES[case]
     ports, settings = make(), WorkerSettings(task_queue=unique_queue(), shutdown_grace=0)
     evict_after = timedelta(milliseconds=50)

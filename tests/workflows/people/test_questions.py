@@ -19,7 +19,7 @@ from tests.workflows.people.asking import HeldUp, asking, naming
 
 
 async def test_a_question_parks_the_task_until_it_is_answered(start_task: StartTask) -> None:
-    """The status shows the question to people and programs; the call comes again with the answer."""
+    """The status has the question for people and programs; the call comes again with the answer."""
     ports = asking("a", a={})
 
     async with start_task(ports) as handle:
@@ -50,7 +50,7 @@ async def test_a_question_parks_the_task_until_it_is_answered(start_task: StartT
 
 
 async def test_what_was_said_before_the_question_was_seen_does_not_answer_it(start_task: StartTask) -> None:
-    """The client saw a task that works: its OK is a remark, and the question stays open."""
+    """The client saw a working task: its OK is a message, and the question stays open."""
     ports = asking("a", a={"purpose": "approval"})
     ports.publish = publisher = HeldUp()
     async with start_task(ports) as handle:
@@ -67,7 +67,7 @@ async def test_what_was_said_before_the_question_was_seen_does_not_answer_it(sta
 
 
 async def test_who_can_only_write_text_answers_one_question_after_the_other(start_task: StartTask) -> None:
-    """The oldest is asked, and stays the one that is asked, whatever else comes up; the status says so."""
+    """The oldest is asked, and stays the current one, whatever else is asked; the status says so."""
     ports = asking("a", "b", "c", a={}, b={"kind": "clarification", "text": "Why?"}, c={})
     async with start_task(ports, AgentSpec(id="agent", max_parallel_tools=1)) as handle:
         for count, text in ((3, "yes"), (2, "It rains."), (1, "no")):
@@ -102,7 +102,7 @@ class _GatedTools(CountingTools):
 
 @pytest.mark.parametrize("by", ["time", "client", "operator"])
 async def test_a_call_that_asks_does_not_wait_for_a_slow_one(start_task: StartTask, by: str) -> None:
-    """Its time runs out, and answers count, while the other call runs; the results keep their order."""
+    """Its timeout runs, and answers count, while the other call runs; the results keep their order."""
     timeout = 0.2 if by == "time" else None
     asked = asking("asks", asks={"timeout": timeout}).tools
     tools = _GatedTools(asked.reply)
@@ -126,7 +126,7 @@ async def test_a_call_that_asks_does_not_wait_for_a_slow_one(start_task: StartTa
 
 
 async def test_a_call_that_waits_holds_no_slot(start_task: StartTask) -> None:
-    """With one slot for all, three calls that ask are all asked about at once."""
+    """With one slot for all, three calls that ask are asked about at once."""
     names_ = ("a", "b", "c")
     ports = asking(*names_, a={}, b={}, c={})
     async with start_task(ports, AgentSpec(id="agent", max_parallel_tools=1)) as handle:
@@ -150,7 +150,7 @@ async def test_a_question_runs_out_of_time(
 
 @pytest.mark.slow
 async def test_a_tool_hears_that_nobody_waits_for_a_call_that_runs(start_task: StartTask) -> None:
-    """Its attempt may be lost, and hear of nothing."""
+    """Its attempt may be lost and get no event."""
     tools = CountingTools(asyncio.Event(), 2)
     ports = FakePorts(ScriptedModel(asks(("a", "x"))), tools)
     async with start_task(ports, AgentSpec(id="agent", tools={"x": ToolSpec(abandons=True)})) as handle:
@@ -162,7 +162,7 @@ async def test_a_tool_hears_that_nobody_waits_for_a_call_that_runs(start_task: S
 
 @pytest.mark.parametrize("how", ["the task is canceled", "an operator skips it"])
 async def test_a_tool_hears_that_nobody_waits_any_more(start_task: StartTask, how: str) -> None:
-    """While its call asks people, and only if it wants to; what it does then is waited for."""
+    """While its call asks people, and only if it has the hook; the hook is waited for."""
     ports = asking("a", "b", "c", a={}, b={})
     agent = AgentSpec(id="agent", tools={"x": ToolSpec(abandons=True), "y": ToolSpec()})
     ports.model = ScriptedModel(asks(("a", "x"), ("b", "y"), ("c", "x")), answer("done"))

@@ -1,4 +1,4 @@
-"""What sub-agents ask is asked at the client's task, and the answers find their way down."""
+"""Questions of sub-agents are asked at the client's task, and the answers are routed down."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def question(call: RunToolInput, **fields: object) -> Question:
 
 
 def asking(*names: str, **fields: object) -> Callable[[RunToolInput], ToolReply | None]:
-    """Let these tools (by default the one called ask) ask once, and then give a result."""
+    """Make these tools (by default the one called ask) ask once, and then give a result."""
 
     def reply(call: RunToolInput) -> ToolReply | None:
         asks_first = call.call.name in (names or ("ask",)) and not call.answers
@@ -56,7 +56,7 @@ def one_question(**fields: object) -> FakePorts:
 
 
 async def test_a_question_of_a_sub_agent_is_answered_at_the_parent(start_task: StartTask) -> None:
-    """The client sees it at its own task, and answers there; the call goes on with the answer."""
+    """The client gets it at its own task, and answers there; the call goes on with the answer."""
     ports = one_question()
     async with start_task(ports, PARENT) as handle:
         await until_asked_by(ports, handle)
@@ -74,7 +74,7 @@ async def test_a_question_of_a_sub_agent_is_answered_at_the_parent(start_task: S
 async def test_what_a_sub_agent_asks_of_approvers_is_answered_at_the_clients_task(
     start_task: StartTask,
 ) -> None:
-    """By those with the scope, and by nobody else; the answer finds its way down."""
+    """By callers with the scope only; the answer is routed down."""
     ports = one_question(approvers="tasks:approve", purpose="approval")
     async with start_task(ports, PARENT) as handle:
         await until_asked_by(ports, handle)
@@ -88,7 +88,7 @@ async def test_what_a_sub_agent_asks_of_approvers_is_answered_at_the_clients_tas
 
 
 async def test_a_secret_is_named_on_its_way_down(start_task: StartTask) -> None:
-    """The answer holds no secret: it names the message that brought it, and what the tool calls it."""
+    """The answer holds no secret: it has the id of its message, and the tool's name for it."""
     ports = one_question(kind=QuestionKind.AUTH, secret_name="token")
     async with start_task(ports, PARENT) as handle:
         await until_asked_by(ports, handle)
@@ -102,7 +102,7 @@ async def test_a_secret_is_named_on_its_way_down(start_task: StartTask) -> None:
 
 
 async def test_a_question_that_runs_out_of_time_is_taken_back(start_task: StartTask) -> None:
-    """The sub-agent keeps the time; the parent's client is told that the task goes on."""
+    """The sub-agent keeps the time; the parent's client gets a working status."""
     ports = one_question(kind=QuestionKind.CLARIFICATION, timeout=0.2, default="a sonnet")
     result = await run(start_task(ports, PARENT))
     assert result.excerpt == "done"
@@ -114,7 +114,7 @@ async def test_a_question_that_runs_out_of_time_is_taken_back(start_task: StartT
 
 
 async def test_two_sub_agents_ask_at_once(start_task: StartTask) -> None:
-    """Each answer goes to the one that it names, although their own ids are the same."""
+    """Each answer goes to the question that it names, although their own ids are the same."""
 
     async def reply(call: CallModelInput) -> AssistantMessage:
         if "/" in call.task.task_id:
@@ -156,7 +156,7 @@ async def test_cancelling_a_task_whose_sub_agent_asks(start_task: StartTask, cli
 
 
 async def test_an_answer_at_the_sub_agents_own_task_counts_too(start_task: StartTask, client: Client) -> None:
-    """The parent's client is told that nothing is asked any more."""
+    """The parent's client gets a status without the question."""
     ports = one_question()
     async with start_task(ports, PARENT) as handle:
         await until_asked_by(ports, handle)
@@ -170,7 +170,7 @@ async def test_an_answer_at_the_sub_agents_own_task_counts_too(start_task: Start
 
 
 async def test_a_question_goes_with_the_sub_agent_that_asked(start_task: StartTask, client: Client) -> None:
-    """Although it ends while its question is being shown; the parent's own question is asked after it."""
+    """It ends while its question is being published; the parent's own question is asked after it."""
     ports = FakePorts(
         ScriptedModel(asks_writer("w"), asks(("q", "ask")), asks(("o", "ask")), answer("done")),
         CountingTools(reply=asking()),

@@ -1,4 +1,4 @@
-"""An agent that asks another one, the writer."""
+"""An agent that calls another one, the writer."""
 
 from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
 from tests.support.fakes.ports import asks_writer, task_of

@@ -1,4 +1,4 @@
-"""At a limit the model answers with what it has; where no tool works it is told, before the task ends."""
+"""At a limit the model answers with its results so far; if no tool works it reads so before the task ends."""
 
 import asyncio
 
@@ -49,7 +49,7 @@ async def at_last(call: CallModelInput) -> AssistantMessage:
 async def test_the_model_answers_at_a_limit(
     start_task: StartTask, reason: str, agent: AgentSpec, calls: int, limit: str
 ) -> None:
-    """The task is completed; its last status says why it came to no more, in words and for programs."""
+    """The task is completed; its last status has the limit, for people and for programs."""
     ports = FakePorts(ScriptedModel(*endless(calls - 1), at_last))
     async with start_task(ports, agent) as handle:
         result = await handle.result()
@@ -77,7 +77,7 @@ AWAY = fails(failures.MODEL_UNAVAILABLE, "the provider is away")
     ids=["refused", "invalid", "no reply"],
 )
 async def test_there_is_one_last_call(start_task: StartTask, last: Script, failure: str, text: str) -> None:
-    """What is no answer ends the task as if there had been none."""
+    """An invalid answer ends the task as if there had been no call."""
     ports = FakePorts(ScriptedModel(*endless(2), last))
     async with start_task(ports, TWICE) as handle:
         failed = await failure_of(handle)
@@ -86,7 +86,7 @@ async def test_there_is_one_last_call(start_task: StartTask, last: Script, failu
 
 
 async def test_a_message_that_the_last_call_has_not_seen_is_not_answered(start_task: StartTask) -> None:
-    """The task fails at its limit; what the model wrote, and the message, stay in the history."""
+    """The task fails at its limit; the model's text and the message stay in the history."""
     started, added = asyncio.Event(), asyncio.Event()
 
     async def slow(call: CallModelInput) -> AssistantMessage:
@@ -112,7 +112,7 @@ async def test_a_message_that_the_last_call_has_not_seen_is_not_answered(start_t
     ids=["not wanted", "an answer is not enough"],
 )
 async def test_there_is_no_last_call(start_task: StartTask, agent: AgentSpec) -> None:
-    """Where the agent has none, or is to leave an artifact, which it cannot write without tools."""
+    """If the agent has disabled it, or needs an artifact, which cannot be written without tools."""
     ports = FakePorts(ScriptedModel(*endless(2), answer("too late")))
     async with start_task(ports, agent) as handle:
         failed = await failure_of(handle)
@@ -120,7 +120,7 @@ async def test_there_is_no_last_call(start_task: StartTask, agent: AgentSpec) ->
 
 
 async def test_a_new_run_makes_the_last_call(start_long_task: StartTask) -> None:
-    """The limit is found where the history is long; it is found again, and the call is made once."""
+    """A long history and the limit coincide; the new run finds the limit again, and calls once."""
     many = asks(*((f"c{n}", "x") for n in range(12)))
     agent = TWICE.model_copy(update={"max_iterations": 1})
     ports = FakePorts(ScriptedModel(many, at_last))
@@ -143,7 +143,10 @@ ASKS_WRITER = asks_writer("w").model_copy(update={"usage": USAGE})
 async def test_a_sub_agent_answers_at_the_limit_of_both(
     start_task: StartTask, limit: int, asked: list[str], read: str
 ) -> None:
-    """Of what is left to the task that asks it; with nothing left it does not begin. Then the asker does."""
+    """It gets the remaining budget of its parent; with nothing left it does not begin.
+
+    Then the parent answers.
+    """
     agent = AgentSpec(
         id="agent", max_tokens=limit, last_call=True, tools={"writer": ToolSpec(agent="writer")}
     )
@@ -160,7 +163,7 @@ async def test_a_sub_agent_answers_at_the_limit_of_both(
 
 
 def failing(call: RunToolInput) -> ToolReply | None:
-    """Let no call work, but for one; a person says no to another."""
+    """Make all calls fail, except one; a person rejects another."""
     outcome = "rejected" if call.call.id == "no" else "error"
     return None if call.call.id == "works" else call.call.result("no", outcome)
 
@@ -181,7 +184,7 @@ TOLD = "[In the last 2 iterations no tool call worked. Do something else, or ans
 async def test_the_model_is_told_that_no_tool_works(
     start_task: StartTask, after: list[AssistantMessage], failure: str, told: int
 ) -> None:
-    """Before the iteration that may end the task; clients do not see it, one call that works is enough."""
+    """Before the iteration that may end the task; clients do not get it, one call that works is enough."""
     agent = AgentSpec(id="agent", max_tool_failures=2, last_call=True)
     script = [asks(("c1", "x")), asks(("c2", "x")), *after]
     ports = FakePorts(ScriptedModel(*script), CountingTools(reply=failing))

@@ -1,4 +1,4 @@
-"""What a task recalls of its context, and what it leaves there."""
+"""Recall from the context of a task, and additions to it."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ def recalling(model: ScriptedModel) -> FakePorts:
 
 
 async def test_a_task_recalls_its_context_and_adds_to_it(start_task: StartTask) -> None:
-    """The transcript begins with what was said before; only what is new is kept, with the last status."""
+    """The transcript begins with the conversation; only new messages are stored, with the last status."""
     ports = recalling(ScriptedModel(asks(("a", "x")), answer("Four.")))
     async with start_task(ports, AGENT) as handle:
         await handle.result()
@@ -49,7 +49,7 @@ async def test_a_task_recalls_its_context_and_adds_to_it(start_task: StartTask) 
 
 
 async def test_a_context_of_its_own_is_not_recalled(client: Client) -> None:
-    """Where the client has named no context, nobody can have said anything in it."""
+    """Without a context id of the client, the conversation is empty."""
     ports, queue = recalling(ScriptedModel(answer("Four."))), unique_queue()
     own = {"context_id": names.derive_context_id(queue)}
     async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue), TASK_WORK):
@@ -66,7 +66,7 @@ async def test_an_agent_without_memory_recalls_and_keeps_nothing(start_task: Sta
 
 
 async def test_an_answer_at_once_is_kept(start_task: StartTask) -> None:
-    """No status carries it; it is kept before the answer is given."""
+    """No status carries it; it is stored before the answer is returned."""
     ports = recalling(ScriptedModel(answer("Four.")))
     await run(start_task(ports, DECIDING))
     (saved,) = ports.context.saved
@@ -75,7 +75,7 @@ async def test_an_answer_at_once_is_kept(start_task: StartTask) -> None:
 
 
 async def test_compaction_keeps_what_the_task_is_about(start_task: StartTask) -> None:
-    """Of a task that recalls a conversation, not the oldest message stays, but its own first one."""
+    """A task that recalls a conversation keeps its own first message, not the oldest one."""
     too_long = fails(failures.CONTEXT_TOO_LONG, "too long")
     ports = recalling(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(4)), too_long, answer("done")))
     await run(start_task(ports, AGENT.model_copy(update={"compaction": Compaction()})))
@@ -93,7 +93,7 @@ async def test_what_fails_is_not_kept(start_task: StartTask) -> None:
 
 
 def lost_once() -> Callable[[SaveContextInput], SaveContextResult]:
-    """The cache is empty when the conversation is kept for the first time."""
+    """The cache is empty when the conversation is stored for the first time."""
     lost = [fails(failures.TRANSCRIPT_MISSING, "the cache is empty")]
 
     def remember(_: SaveContextInput) -> SaveContextResult:
@@ -105,7 +105,7 @@ def lost_once() -> Callable[[SaveContextInput], SaveContextResult]:
 
 
 async def test_a_lost_cache_is_filled_again_before_it_is_kept(start_task: StartTask) -> None:
-    """The last status waits until the conversation is safe, and is told once."""
+    """The last status waits until the conversation is stored, and is published once."""
     ports = recalling(ScriptedModel(answer("Four.")))
     ports.publish.on_remember = lost_once()
     await run(start_task(ports, AGENT))
@@ -115,7 +115,7 @@ async def test_a_lost_cache_is_filled_again_before_it_is_kept(start_task: StartT
 
 
 async def test_a_sub_agent_knows_only_what_it_is_asked(start_task: StartTask) -> None:
-    """Its task stands in the context of the client, whose conversation is none of its business."""
+    """Its task is in the context of the client, whose conversation it does not read."""
     ports = recalling(ScriptedModel(asks_writer("w"), answer("A poem."), answer("done")))
     ports.agents.spec = AGENT
     agent = AGENT.model_copy(update={"tools": {"writer": ToolSpec(agent="writer")}})
@@ -125,7 +125,7 @@ async def test_a_sub_agent_knows_only_what_it_is_asked(start_task: StartTask) ->
 
 
 async def test_a_cache_that_stays_lost_costs_the_conversation_alone(start_task: StartTask) -> None:
-    """The answer is there: the client hears of the end."""
+    """The answer exists: the client gets the end."""
 
     def lost(_: SaveContextInput) -> SaveContextResult:
         raise fails(failures.TRANSCRIPT_MISSING, "the cache is empty")

@@ -1,4 +1,4 @@
-"""Getting a reply when the first model cannot give one, or the prompt is too long."""
+"""Getting a reply when the first model is unavailable, or the prompt is too long."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -23,7 +23,7 @@ COMPACTS = AgentSpec(id="agent", compaction=Compaction())
 
 
 async def model_call_lines(handle: Handle) -> AsyncIterator[str]:
-    """Yield what Temporal's UI says of each model call."""
+    """Yield the line of each model call in Temporal's UI."""
     async for event in handle.fetch_history_events():
         if event.activity_task_scheduled_event_attributes.activity_type.name == "call_model":
             yield WIRE_DATA_CONVERTER.payload_converter.from_payload(event.user_metadata.summary, str)
@@ -31,7 +31,10 @@ async def model_call_lines(handle: Handle) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("failure", [failures.MODEL_UNAVAILABLE, failures.MODEL_REFUSED])
 async def test_the_next_model_stands_in(start_task: StartTask, failure: str) -> None:
-    """It is told why, subscribers are warned, operators see it, and it stays; settings hold for all."""
+    """It reads the reason, subscribers get a warning, operators see it, and it stays.
+
+    Settings hold for all.
+    """
     ports = FakePorts(ScriptedModel(fails(failure), asks(("a", "x")), answer("done")))
     async with start_task(ports, MODELS) as handle:
         result = await handle.result()
@@ -68,7 +71,7 @@ AWAY, REFUSED = fails(failures.MODEL_UNAVAILABLE), fails(failures.MODEL_REFUSED)
 async def test_a_model_that_was_away_is_asked_again(
     start_task: StartTask, script: list[Script], asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the first turn after its time; one that refused never is. Each call knows whether another may do."""
+    """By the first turn after the delay, unless it refused. Each call has a flag for a further model."""
     monkeypatch.setattr(model_turn, "COME_BACK", timedelta(0))
     ports = FakePorts(ScriptedModel(*script))
     await run(start_task(ports, MODELS))
@@ -80,7 +83,7 @@ async def test_a_model_that_was_away_is_asked_again(
 async def test_new_runs_know_which_model_was_away(
     start_long_task: StartTask, wait: timedelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And when it is asked again."""
+    """The time of the next attempt is carried, too."""
     monkeypatch.setattr(model_turn, "COME_BACK", wait)
     turns = [asks(*((f"c{n}{each}", "x") for each in range(8))) for n in range(5)]
     script: list[Script] = [each for turn in turns for each in (AWAY, turn)] if not wait else [AWAY, *turns]
@@ -92,7 +95,7 @@ async def test_new_runs_know_which_model_was_away(
 
 
 async def test_a_task_waits_for_its_operator(start_task: StartTask) -> None:
-    """It stays working, says what for, and goes on at the signal; an early signal changes nothing."""
+    """It stays working, shows the reason, and goes on at the signal; an early signal changes nothing."""
     ports = FakePorts(ScriptedModel(fails(failures.MODEL_REFUSED), answer("done")))
 
     async with start_task(ports, WAITS) as handle:
@@ -112,7 +115,7 @@ async def test_a_task_waits_for_its_operator(start_task: StartTask) -> None:
         assert words in details
     assert result.excerpt == "done"
     first, status, _ = ports.publish.statuses
-    assert first.version == 1  # the failed call may not have come as far as its status
+    assert first.version == 1  # the failed call may not have published its status
     assert status.state is TaskState.WORKING
     assert status.message
     assert "the provider said no" in text_of(status.message.parts)
@@ -123,7 +126,7 @@ async def test_a_task_waits_for_its_operator(start_task: StartTask) -> None:
 
 
 async def test_a_waiting_task_is_cancelled(start_task: StartTask) -> None:
-    """Nobody has to resume a task to end it."""
+    """A task need not be resumed to be cancelled."""
     ports = FakePorts(ScriptedModel(fails(failures.MODEL_REFUSED)))
     async with start_task(ports, WAITS) as handle:
         await ports.publish.entered.wait()
@@ -133,7 +136,7 @@ async def test_a_waiting_task_is_cancelled(start_task: StartTask) -> None:
 
 
 async def test_a_prompt_that_is_too_long_is_compacted_once(start_task: StartTask) -> None:
-    """The summary takes a place in the transcript, with its range; then the same question is asked again."""
+    """The summary is in the transcript, with its range; then the same question is asked again."""
     replies = [asks((f"c{n}", "x")) for n in range(4)]
     ports = FakePorts(ScriptedModel(*replies, fails(failures.CONTEXT_TOO_LONG), answer("done")))
     async with start_task(ports, COMPACTS) as handle:
@@ -149,7 +152,7 @@ async def test_a_prompt_that_is_too_long_is_compacted_once(start_task: StartTask
 
 
 async def test_a_prompt_that_stays_too_long_ends_the_task(start_task: StartTask) -> None:
-    """Room is made once; a second refusal is final."""
+    """The prompt is compacted once; a second refusal is final."""
     too_long = [fails(failures.CONTEXT_TOO_LONG) for _ in range(2)]
     ports = FakePorts(ScriptedModel(asks(("a", "x")), asks(("b", "x")), *too_long))
     async with start_task(ports, COMPACTS) as handle:
@@ -159,7 +162,7 @@ async def test_a_prompt_that_stays_too_long_ends_the_task(start_task: StartTask)
 
 
 async def test_a_prompt_over_its_budget_is_compacted_first(start_task: StartTask) -> None:
-    """The provider's own count decides; a new reply counts anew."""
+    """The provider's own count decides; each reply replaces it."""
     agent = AgentSpec(id="agent", compaction=Compaction(strategy="summary", prompt_tokens=1000))
     small, large = Usage(input_tokens=500), Usage(input_tokens=999, output_tokens=1)
     replies = [
@@ -173,7 +176,7 @@ async def test_a_prompt_over_its_budget_is_compacted_first(start_task: StartTask
 
 
 async def test_a_summary_that_no_model_writes_waits_for_an_operator(start_task: StartTask) -> None:
-    """As a reply does, if its agent says so: what was said is not left out meanwhile."""
+    """As for a reply, if its agent says so: meanwhile no message is left out."""
     spec = Compaction(strategy="summary", prompt_tokens=1000)
     asking = [asks((f"c{n}", "x")).model_copy(update={"usage": Usage(input_tokens=1000)}) for n in range(2)]
     ports = FakePorts(ScriptedModel(*asking, answer("done")))
@@ -188,7 +191,7 @@ async def test_a_summary_that_no_model_writes_waits_for_an_operator(start_task: 
 
 
 async def test_another_model_sums_up_where_one_is_away(start_task: StartTask) -> None:
-    """It is asked for the next reply as well, and subscribers learn why."""
+    """It also gives the next reply, and subscribers get the reason."""
     compaction = Compaction(strategy="summary", prompt_tokens=1000)
     agent = MODELS.model_copy(update={"compaction": compaction})
     usages = [Usage(input_tokens=500), Usage(input_tokens=1000)]

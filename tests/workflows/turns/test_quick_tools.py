@@ -1,4 +1,4 @@
-"""Quick tools run inside the workflow, as local activities; whatever goes wrong there, as any other tool."""
+"""Quick tools run inside the workflow, as local activities; failures are handled as for any other tool."""
 
 import asyncio
 from collections import Counter
@@ -35,7 +35,7 @@ cached = cached_or_replayed
 
 
 class QuickTools(CountingTools):
-    """Notes the ids of the calls that were local; `fail` may let one fail."""
+    """Records the ids of the local calls; `fail` may make one fail."""
 
     def __init__(
         self, fail: Fail | None = None, reply: Callable[[RunToolInput], ToolReply | None] = lambda _: None
@@ -67,7 +67,7 @@ async def _events(handle: Handle) -> list[str]:
 async def test_a_quick_call_is_one_event(start_task: StartTask) -> None:
     """It runs in the workflow task that folds the reply in, which schedules the next model call as well.
 
-    It publishes no status: what is not in history yet may come out differently another time.
+    It publishes no status: a result that is not in history yet may be another one at the next attempt.
     """
     ports = FakePorts(ScriptedModel(asks(("a", "look"), text="Looking."), answer("done")), QuickTools())
     async with start_task(ports, QUICK) as handle:
@@ -84,7 +84,7 @@ async def test_a_quick_call_is_one_event(start_task: StartTask) -> None:
 
 
 async def test_many_quick_calls_of_one_reply(start_task: StartTask) -> None:
-    """Twenty run side by side, each once, and their results stand in the order of the calls."""
+    """Twenty run side by side, each once, and their results are in the order of the calls."""
     calls = tuple((f"c{n}", "look") for n in range(20))
     ports = FakePorts(ScriptedModel(asks(*calls), answer("done")), tools := QuickTools())
     async with start_task(ports, QUICK.model_copy(update={"max_parallel_tools": 20})) as handle:
@@ -99,7 +99,7 @@ async def test_many_quick_calls_of_one_reply(start_task: StartTask) -> None:
 async def test_calls_of_one_reply_do_not_look_at_one_another(
     start_task: StartTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With hundreds, a workflow task would take seconds, which Temporal takes for a deadlock."""
+    """With hundreds, a workflow task would take seconds, which Temporal counts as a deadlock."""
     looks = Counter[str]()
     for name in ("__eq__", "__copy__"):
 
@@ -121,7 +121,10 @@ async def test_calls_of_one_reply_do_not_look_at_one_another(
 
 
 async def test_calls_of_a_batch_begin_together(start_task: StartTask) -> None:
-    """They know how many they are, and none waits for another one; that of another tool is not counted."""
+    """Each has the size of the batch, and does not wait for another one.
+
+    Calls of another tool do not count.
+    """
     calls = asks(*((f"c{n}", "rate") for n in range(7)), ("x", "look"))
     ports = FakePorts(ScriptedModel(calls, answer("done")), tools := CountingTools(asyncio.Event(), 8))
     rates = {"rate": ToolSpec(batch=True), "look": ToolSpec()}
@@ -158,7 +161,7 @@ FAILURES: Mapping[str, tuple[Fail, str, int]] = {
 async def test_a_quick_call_that_fails_goes_the_way_of_others(
     start_task: StartTask, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """That call knows what became of the quick one; a tool that is not quick is not called quickly again."""
+    """That call has the outcome of the quick one; a tool that is not quick is not called quickly again."""
     fail, tried, quick = FAILURES[case]
     monkeypatch.setattr(scope, "QUICK_TIME", -1)  # with the margin: one second
     ports = FakePorts(
@@ -170,7 +173,7 @@ async def test_a_quick_call_that_fails_goes_the_way_of_others(
         events = Counter(await _events(handle))
     assert len(tools.local) == quick
     assert [run.tried for run in tools.calls] == [tried, tried if quick > 1 else ""]
-    assert tools.calls[0].statuses  # the quick call has not taken them along
+    assert tools.calls[0].statuses  # the quick call has not carried them
     assert events["TIMER_STARTED"] == (2 if tried == failures.TOOL_FAILED else 0)
 
 
@@ -199,7 +202,7 @@ async def test_where_a_quick_tool_is_called_like_any_other(
 
 
 async def test_a_reset_before_a_quick_call_runs_it_again(start_task: StartTask, client: Client) -> None:
-    """What came of it went with the workflow task that ended with it."""
+    """Its result was lost with the workflow task that contained it."""
     ports = FakePorts(
         ScriptedModel(asks(("a", "look")), answer("done"), answer("done again")), tools := QuickTools()
     )
