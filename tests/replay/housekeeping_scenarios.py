@@ -1,4 +1,4 @@
-"""Runs of the housekeeping, and deletions, whose histories are kept."""
+"""Runs of the housekeeping, and deletions, with recorded histories."""
 
 import dataclasses
 from collections.abc import Callable
@@ -48,7 +48,7 @@ DELETION_SCENARIOS: dict[str, Callable[[], ScriptedDeletion]] = {
 
 
 async def run_deletion(client: Client, port: ScriptedDeletion, queue: str) -> WorkflowHistory:
-    """Delete a task, and return the history of that."""
+    """Delete a task, and return the history of the deletion."""
     ports = dataclasses.replace(FakePorts(ScriptedModel()).wired(), deletion=port)
     async with running_workers(client, ports, WorkerSettings(task_queue=queue), ["workflows"]):
         target = DeletionTarget(kind=DeletionKind.TASK, owner="owner", context_id="context", id="task")
@@ -61,7 +61,7 @@ async def run_deletion(client: Client, port: ScriptedDeletion, queue: str) -> Wo
 async def run_housekeeping(
     client: Client, name: str, cleaners: ScriptedHousekeeping, queue: str
 ) -> WorkflowHistory:
-    """Let the schedule run twice, and return the history of the second run, which knows of the first."""
+    """Run the schedule twice, and return the history of the second run, which continues the first."""
     ports = dataclasses.replace(FakePorts(ScriptedModel()).wired(), housekeeping=cleaners)
     async with running_workers(client, ports, WorkerSettings(task_queue=queue), ["workflows"]):
         assert await ensure_housekeeping(client, queue)

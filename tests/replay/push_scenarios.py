@@ -1,4 +1,4 @@
-"""Deliveries of push notifications whose histories are kept."""
+"""Deliveries of push notifications with recorded histories."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ PUSH_SCENARIOS: dict[str, Callable[[], ScriptedPush]] = {
     "push_with_news": lambda: ScriptedPush(DELIVERED, NOTHING, DELIVERED, DONE),
     "push_continues_as_new": lambda: ScriptedPush(*[DELIVERED] * 20, DONE),
 }
-"""Whoever waits hears news once: after two deliveries."""
+"""Waits for news end once, after two deliveries."""
 
 
 async def run_push(client: Client, name: str, push: ScriptedPush, workflow_id: str) -> Handle:

@@ -1,8 +1,7 @@
-"""Records golden histories: `python -m tests.replay.record CHANGE [SCENARIO…]`, one commit before the change.
+"""Record golden histories: `python -m tests.replay.record CHANGE [SCENARIO…]`, one commit before the change.
 
-Each scenario, or each of those named, becomes `histories/SCENARIO_before_CHANGE.json`. A history that is
-there is not recorded again: it stands for tasks that are in flight somewhere. What names a machine
-(identities, stack traces) is left out.
+Each scenario, or each of those named, becomes `histories/SCENARIO_before_CHANGE.json`. An existing history is
+not recorded again: it represents tasks in flight. Names of a machine (identities, stack traces) are left out.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ HISTORIES = Path(__file__).with_name("histories")
 
 
 async def run_task(client: Client, name: str, scenario: Scenario, workflow_id: str) -> WorkflowHistory:
-    """Run a scenario and return its history; of a task that went on in new runs, that of the first."""
+    """Run a scenario and return its history; of a task with several runs, that of the first."""
     task = TaskInput(
         context_id="context",
         owner="owner",
@@ -74,7 +73,7 @@ def _anonymous(value: object) -> object:
 
 
 async def main(change: str, chosen: Collection[str]) -> None:
-    """Record every scenario, or those that are chosen, for this change."""
+    """Record every scenario, or the named ones, for this change."""
     known = {*SCENARIOS, *PUSH_SCENARIOS, *HOUSEKEEPING_SCENARIOS, *DELETION_SCENARIOS}
     if unknown := set(chosen) - known:
         sys.exit(f"there is no scenario {', '.join(sorted(unknown))}; expected: {', '.join(sorted(known))}")

@@ -1,4 +1,4 @@
-"""Tasks whose histories are kept: each takes another way through the workflow code."""
+"""Tasks with recorded histories: each takes another path through the workflow code."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -45,7 +45,7 @@ from tests.support.fakes.ports import (
 )
 
 LONG_EVENTS = 100
-"""After so many events a history counts as long while scenarios are recorded."""
+"""Number of events after which a history counts as long while scenarios are recorded."""
 
 AGENT = AgentSpec(id="agent", max_iterations=3)
 FULL_AGENT = AgentSpec(
@@ -57,7 +57,7 @@ FULL_AGENT = AgentSpec(
     max_tool_failures=3,
     tools={"a": ToolSpec(fallback="b"), "writer": ToolSpec(agent="writer")},
 )
-"""It uses much of what there is to pin."""
+"""An agent that uses most of the fields that a task pins."""
 
 ARTIFACT_AGENT = AgentSpec(id="agent", tools={"write": ToolSpec(serial=True)}, artifact_tool="write")
 
@@ -70,9 +70,9 @@ async def _watch(_handle: Handle) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What stands behind the ports, what a client does meanwhile, and what the task pins.
+    """The parts behind the ports, the client's actions, and the pinned definition.
 
-    `changes` are fields of its input that are others than those of a task that a gateway starts.
+    `changes` are fields of its input that differ from those of a task that a gateway starts.
     """
 
     ports: FakePorts
@@ -86,7 +86,7 @@ def _fail(failure_type: str) -> ApplicationError:
 
 
 def _plays(*script: Script, agent: AgentSpec = AGENT) -> Callable[[], Scenario]:
-    """Nothing but what the model says."""
+    """Replies of the model alone."""
     return lambda: Scenario(FakePorts(ScriptedModel(*script)), agent=agent)
 
 
@@ -134,7 +134,7 @@ def _canceled() -> Scenario:
 
 
 def _no_tool_works() -> Scenario:
-    """Too many iterations in a row, of which a person's no is none."""
+    """Too many iterations in a row; a person's no does not count."""
 
     def reply(call: RunToolInput) -> ToolReply:
         outcome = "rejected" if call.call.id == "no" else "error"
@@ -146,7 +146,7 @@ def _no_tool_works() -> Scenario:
 
 
 def _failures_told() -> Scenario:
-    """No tool works until the model is told so, nor after that."""
+    """No tool works, neither before nor after the model reads so."""
 
     def reply(call: RunToolInput) -> ToolReply:
         return call.call.result("no", "error")
@@ -157,7 +157,7 @@ def _failures_told() -> Scenario:
 
 
 async def _until_first_is_back(_call: CallModelInput) -> AssistantMessage:
-    """Reply when the first model is to be asked again."""
+    """Reply when the first model is due again."""
     for _ in range(int(COME_BACK.total_seconds()) + 1):
         activity.heartbeat()
         await asyncio.sleep(1)
@@ -165,7 +165,7 @@ async def _until_first_is_back(_call: CallModelInput) -> AssistantMessage:
 
 
 def _decides(*script: Script) -> Callable[[], Scenario]:
-    """An agent that decides about a task, while somebody waits for what it decides."""
+    """An agent that decides about a task, while a client waits for the decision."""
 
     async def act(handle: Handle) -> None:
         await handle.execute_update(AgentTask.wait_for_route)
@@ -205,7 +205,7 @@ def _no_answer() -> Scenario:
 
 
 def _operator_resumes() -> Scenario:
-    """Both models refuse; the operator mends it."""
+    """Both models refuse; the operator fixes it."""
     refused = [_fail(failures.MODEL_REFUSED) for _ in range(2)]
     ports = FakePorts(ScriptedModel(*refused, answer("done")))
 
@@ -217,7 +217,7 @@ def _operator_resumes() -> Scenario:
 
 
 def _fallback_tool() -> Scenario:
-    """One tool stands in for another."""
+    """A fallback tool replaces another."""
 
     def reply(call: RunToolInput) -> ToolReply | None:
         if call.call.name == "b":
@@ -229,7 +229,7 @@ def _fallback_tool() -> Scenario:
 
 
 class _QuickTools(CountingTools):
-    """Tools of which quick calls fail: `again` is tried again, `slow` is not quick, `lost` just fails."""
+    """Tools whose quick calls fail: `again` is retried, `slow` is not quick, `lost` just fails."""
 
     @activity.defn
     async def run_tool(self, call: RunToolInput) -> ToolReply:
@@ -244,7 +244,7 @@ class _QuickTools(CountingTools):
 
 
 def _quick_tools() -> Scenario:
-    """Quick calls beside one that is not, and what becomes of those that fail; then one after an answer."""
+    """Quick calls beside one that is not, and the handling of those that fail; then one after an answer."""
     calls = asks(("1", "a"), ("again", "a"), ("lost", "a"), ("slow", "b"), ("2", "c"), text="Let me look.")
     tools = _QuickTools(reply=lambda call: _asks(call) if call.call.id == "asks" else None)
     quick = {name: ToolSpec(quick=True) for name in "ab"}
@@ -282,7 +282,7 @@ _ASKS_WRITER = AssistantMessage(
 
 
 def _remembers() -> Scenario:
-    """A task recalls its context; what it keeps is lost from the cache, sent again, and summed up."""
+    """A task recalls its context; its messages are lost from the cache, sent again, and summed up."""
     lost = [_fail(failures.TRANSCRIPT_MISSING)]
 
     def remember(_: SaveContextInput) -> SaveContextResult:
@@ -298,7 +298,7 @@ def _remembers() -> Scenario:
 
 
 def _plugins() -> Scenario:
-    """Tools are listed, the message is looked at, a reply is refused, and plugins hear of the end."""
+    """Tools are listed, the message is checked, a reply is refused, and hooks run at the end."""
     agent = AgentSpec(
         id="agent",
         lists_tools=True,

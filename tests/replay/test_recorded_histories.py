@@ -20,7 +20,7 @@ SANDBOX = SandboxedWorkflowRunner(
         "opentelemetry", "pydantic", "everloop.workflows.contract"
     )
 )
-"""Loads `workflows`, but for its data types, anew for each history; clocks, chance and I/O raise an error."""
+"""Reloads `workflows`, except its data types, for each history; clocks, chance and I/O raise an error."""
 
 
 def test_there_are_histories() -> None:
@@ -32,7 +32,7 @@ def test_there_are_histories() -> None:
 async def test_a_recorded_history_still_replays(path: Path) -> None:
     """A change that breaks this needs `workflow.patched` (docs/development/workflow-changes.md).
 
-    In Temporal's sandbox, which refuses clocks, chance and I/O; workers do without it (ADR 19).
+    In Temporal's sandbox, which refuses clocks, chance and I/O; workers run without it (ADR 19).
     """
     history = WorkflowHistory.from_json(path.stem, path.read_text(encoding="utf-8"))
 
