@@ -1,4 +1,4 @@
-"""Harm everything for a while, then look at what it came to: `python -m tests.chaos --seconds N --seed N`."""
+"""Inject faults for a while, then report: `python -m tests.chaos --seconds N --seed N`."""
 
 import argparse
 import asyncio
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep logs and data even if all is right")
     given = parser.parse_args()
     seed = SystemRandom().randrange(10**6) if given.seed is None else given.seed
-    # The model cuts streams on purpose, which its server takes for a defect.
+    # The model cuts streams on purpose, which its server logs as a defect.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     directory = Path(mkdtemp(prefix="everloop-chaos-"))
     settings = Settings(
@@ -75,5 +75,5 @@ def _say(line: str) -> None:
 if __name__ == "__main__":
     exit_code = main()
     sys.stdout.flush()
-    # Temporal's native threads may abort an interpreter that tears itself down.
+    # Temporal's native threads may abort an interpreter at its shutdown.
     os._exit(exit_code)

@@ -33,7 +33,7 @@ from tests.support.agents.chaos import (
 )
 
 AGENTS = "tests.chaos.agents:agents"
-"""How a worker and a gateway find them."""
+"""The module that a worker and a gateway load."""
 
 SEED = "CHAOS_ORDERS"
 """Environment variable: the seed of the run, from which the orders are derived."""
@@ -79,7 +79,7 @@ async def write_bytes(order: str, context: ToolContext) -> str:
 
 @tool(idempotent=True)
 async def log_in(context: ToolContext) -> str:
-    """Ask for a password, and tell how long it is."""
+    """Ask for a password, and return its length."""
     password = await context.secret("password")
     if not isinstance(password, str):
         raise AuthRequired("Which password?", "password")
@@ -88,7 +88,7 @@ async def log_in(context: ToolContext) -> str:
 
 @tool(idempotent=True, timeout=timedelta(hours=1))
 async def work_on() -> str:
-    """Work until somebody cancels it."""
+    """Work until the task is cancelled."""
     await asyncio.Event().wait()
     return "done"
 

@@ -1,4 +1,4 @@
-"""A patient client: what a gateway cannot serve now is asked again, of another one."""
+"""A patient client: it retries a call that a gateway cannot serve now, at another one."""
 
 import asyncio
 import json
@@ -20,12 +20,12 @@ HEADERS = {"A2A-Version": "1.0"}
 
 
 class RefusedError(Exception):
-    """The gateway said no, for a reason that waiting does not change."""
+    """The gateway refused for a reason that waiting does not change."""
 
 
 @dataclass
 class Setbacks:
-    """How often clients had to try again, and why."""
+    """The number of retries by clients, and the reasons."""
 
     reasons: Counter[str] = field(default_factory=Counter[str])
 
@@ -44,10 +44,9 @@ class Caller:
     silence: float = 20.0
 
     async def call(self, story: Story, method: str, params: Json, *, agent: str = "desk") -> Json:
-        """Return the result of asking for an agent, however long it takes.
+        """Return the result of a call to an agent, however long it takes.
 
-        Raises:
-            RefusedError: the answer is an error that says anything but "not now".
+        Raises: RefusedError: the answer is an error other than "not now".
         """
         while True:
             url = f"{self.chance.choice(self.urls)}/agents/{agent}"
@@ -60,7 +59,7 @@ class Caller:
     async def follow(self, story: Story, params: Json) -> AsyncGenerator[Json]:
         """Send a message, and yield the events of its task until it ends, each of them once.
 
-        After a lost connection the client goes on after the last event that it has seen.
+        After a lost connection the client resumes after its last event.
         """
         while not story.is_over:
             method, asked = "SendStreamingMessage", params
@@ -75,7 +74,7 @@ class Caller:
                 await self._give_way(story, method, failure)
 
     async def download(self, story: Story, path: str) -> bytes:
-        """Return the content of a part of an artifact, from whichever gateway has it."""
+        """Return the content of a part of an artifact, from the first gateway that serves it."""
         while True:
             try:
                 response = await self.http.get(f"{self.chance.choice(self.urls)}{path}")
@@ -115,15 +114,13 @@ class Caller:
 
 
 class _NotNowError(Exception):
-    """The gateway said: not now."""
+    """The gateway answered: not now."""
 
 
 def _content(response: httpx.Response) -> bytes:
-    """Return what was downloaded.
+    """Return the downloaded content.
 
-    Raises:
-        _NotNowError: a server that the gateway needs is away.
-        RefusedError: any other error.
+    Raises: _NotNowError: a server behind the gateway is away. RefusedError: any other error.
     """
     if response.status_code in {502, 503, 504}:  # the gateway, or a proxy before it
         raise _NotNowError(str(response.status_code))
@@ -135,8 +132,7 @@ def _content(response: httpx.Response) -> bytes:
 def _json_of(response: httpx.Response) -> Json:
     """Return the body of an answer.
 
-    Raises:
-        _NotNowError: it is none; a gateway that ends does not finish what it was saying.
+    Raises: _NotNowError: it is not JSON; a gateway that stops does not finish its answers.
     """
     try:
         return response.json()
@@ -151,9 +147,7 @@ def _request(method: str, params: Json) -> Json:
 def _result(answer: Json) -> Json:
     """Return the result of a response.
 
-    Raises:
-        _NotNowError: a server that the gateway needs is away.
-        RefusedError: any other error.
+    Raises: _NotNowError: a server behind the gateway is away. RefusedError: any other error.
     """
     if error := answer.get("error"):
         reasons = [detail.get("reason") for detail in cast("list[Json]", error.get("data") or [])]

@@ -1,4 +1,4 @@
-"""What a process holds: file descriptors, memory, connections, and the asyncio tasks of its main loop."""
+"""Resources of a process: file descriptors, memory, connections, and the asyncio tasks of its main loop."""
 
 import asyncio
 import json
@@ -14,27 +14,29 @@ from typing import cast
 import psutil
 
 FOLDER = "CHAOS_CENSUS"
-"""Environment variable: where processes that are asked write their asyncio tasks down."""
+"""Environment variable: the directory to which processes write their asyncio tasks on request."""
 
 ANSWER_TIMEOUT = 20.0
 """Seconds that a process may take to answer."""
 
 SPARE = {"descriptors": 80, "megabytes": 250, "asyncio tasks": 10}
-"""How much more than at its start a process may hold when it has nothing to do. Of descriptors: a pool of 50
-connections to Redis, open files of blobs, and connections that clients keep; of memory: the tasks that a
-worker keeps between their steps."""
+"""Growth that a process may have since its start when it is idle.
+
+Of descriptors: a pool of 50 connections to Redis, open files of blobs, and connections that clients keep; of
+memory: the tasks that a worker caches between their steps.
+"""
 
 
 @dataclass(frozen=True)
 class Census:
-    """What one process holds."""
+    """Resources of one process."""
 
     descriptors: int
     megabytes: int
     tasks: Counter[str]
 
     def beyond(self, before: "Census") -> list[str]:
-        """Return what there is too much of, compared with the start of the process."""
+        """Return the excess over the start of the process."""
         grown = {
             "descriptors": self.descriptors - before.descriptors,
             "megabytes": self.megabytes - before.megabytes,
@@ -46,7 +48,7 @@ class Census:
 
 
 def answer_on_signal() -> None:
-    """Let this process write its asyncio tasks down at SIGUSR2, and where they wait, if it is told where."""
+    """Write this process's asyncio tasks with their stacks at SIGUSR2, if the environment says where."""
     if folder := os.environ.get(FOLDER):
 
         def write(_number: int, _frame: FrameType | None) -> None:
@@ -63,7 +65,10 @@ def answer_on_signal() -> None:
 
 
 def _stack(task: asyncio.Task[object]) -> str:
-    """Return where a task waits: its coroutines from the outermost to the innermost, and what that awaits."""
+    """Return the stack of a task.
+
+    Its coroutines from the outermost to the innermost, and the awaited object.
+    """
     lines, waits = list[str](), task.get_coro()
     while isinstance(waits, CoroutineType) and (frame := waits.cr_frame):
         lines.append(f"    {frame.f_code.co_qualname}, {frame.f_code.co_filename}:{frame.f_lineno}")
@@ -72,11 +77,9 @@ def _stack(task: asyncio.Task[object]) -> str:
 
 
 async def take_census(pid: int, folder: Path) -> Census:
-    """Ask a process what it holds.
+    """Count the resources of a process.
 
-    Raises:
-        TimeoutError: it does not answer.
-        psutil.NoSuchProcess: it has ended.
+    Raises: TimeoutError: it does not answer. psutil.NoSuchProcess: it has ended.
     """
     file = folder / f"{pid}.json"
     file.unlink(missing_ok=True)

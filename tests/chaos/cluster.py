@@ -1,4 +1,4 @@
-"""What is done to a cluster of Redis: a primary dies or stands still, a replica dies, slots move."""
+"""Faults of a Redis cluster: a primary dies or freezes, a replica dies, slots move."""
 
 import os
 import signal
@@ -13,10 +13,10 @@ from tests.support.servers.redis_cluster import PRIMARIES, Node, RedisCluster, r
 from tests.support.servers.relay import Link, running_relay
 
 MOVED = 30
-"""Slots that move at a time: those of keys that the primary names at random."""
+"""Slots that move at a time: those of random keys of the primary."""
 
 OPTIONS = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
-"""What docs/operation/operation.md advises: a primary whose replica does not follow takes no writes."""
+"""As docs/operation/operation.md advises: a primary whose replica does not follow refuses writes."""
 
 
 @asynccontextmanager
@@ -44,7 +44,7 @@ class ClusterFaults:
         self._shards = count()
 
     async def begin(self, harm: Harm) -> Callable[[], Awaitable[bool]]:
-        """Harm the next shard, and return what heals."""
+        """Harm the next shard, and return the function that heals it."""
         cluster = self._cluster
         primary, replica = await cluster.shard(next(self._shards) % PRIMARIES)
         node = replica if harm.target == "replica" else primary

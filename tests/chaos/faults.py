@@ -1,4 +1,4 @@
-"""Carries out a plan of faults, and measures how soon what was harmed serves again."""
+"""Carries out a plan of faults, and measures the time to recovery."""
 
 import asyncio
 import math
@@ -28,10 +28,10 @@ DELAY = 0.15
 """Seconds by which a delayed link is late, in each direction."""
 
 AT_ONCE = 3
-"""Faults that are not yet recovered from, at most: on a slow machine the next one waits, and comes late."""
+"""Limit of faults without recovery: on a slow machine the next one waits, and comes late."""
 
 NO_ROOM, ALL_ROOM = 1, 0
-"""Bytes that Redis may take: none, or as many as it wants."""
+"""Memory limits of Redis in bytes: none left, or unlimited."""
 
 FOR_LONG = 10_000
 
@@ -41,20 +41,20 @@ DURABLE = (
     "everloop:blob",
     "everloop:conversation",
 )
-"""How keys begin of which Redis has the only copy: they stay when it is set back."""
+"""Prefixes of keys whose only copy is in Redis: they stay when it is set back."""
 
 RENEWED = 2.5
-"""Seconds within which workers have written the leases of their calls again."""
+"""Seconds within which workers have renewed the leases of their calls."""
 
 Heal = Callable[[], Awaitable[bool]]
-"""Ends a fault, and tells whether there was an outage whose end could be waited for."""
+"""Ends a fault, and returns True if there was an outage whose end can be awaited."""
 
 _MOODS: dict[str, Mood] = {"slow": "slow", "overload": "overload", "break": "break", "tear": "tear"}
 
 
 @dataclass(frozen=True)
 class Site:
-    """Everything that can be harmed. `blobs` is a link to the folder that holds them."""
+    """All targets of faults. `blobs` is a link to the folder of the blobs."""
 
     everloop: Deployment
     fleet: Fleet
@@ -66,10 +66,10 @@ class Site:
 
 @dataclass
 class Suffered:
-    """A fault that was carried out.
+    """A completed fault.
 
-    `begun` and `ended` are seconds since the load began; `recovery` is how many it took from then on until
-    what was harmed served again, None if it never stopped doing so.
+    `begun` and `ended` are seconds since the load began; `recovery` is the seconds from the end of the fault
+    to the next success, None if there was no outage.
     """
 
     harm: Harm
@@ -82,8 +82,8 @@ class Suffered:
 class Faults:
     """Carries faults out, a few at a time, and one for each target.
 
-    `until`: seconds of the clock after which none begins. On a slow machine those that queue would
-    otherwise harm a deployment that has nothing left to do.
+    `until`: seconds of the clock after which none begins. On a slow machine queued ones would otherwise harm
+    an idle deployment.
     """
 
     site: Site
@@ -101,14 +101,14 @@ class Faults:
             self._of_cluster = ClusterFaults(self.site.everloop.valkey)
 
     async def carry_out(self, plan: Sequence[Harm]) -> None:
-        """Do all harm of a plan; when this returns, everything serves again."""
+        """Carry out a plan; when this returns, everything serves again."""
         async with asyncio.TaskGroup() as group:
             for harm in plan:
                 await asyncio.sleep(max(harm.at - self.clock(), 0))
                 group.create_task(self._suffer(harm))
 
     async def watch(self) -> None:
-        """Look until cancelled whether a process ends that nobody has harmed, and start it again."""
+        """Restart processes that end without a fault, until cancelled."""
         servers = {"temporal": self.site.everloop.temporal, "valkey": self.site.everloop.valkey}
         while True:
             for name, server in servers.items():
@@ -142,15 +142,15 @@ class Faults:
                 suffered.recovery = time.monotonic() - begin
 
     def _targets(self, harm: Harm) -> list[str]:
-        """Return what nothing else may harm meanwhile."""
-        if harm.how == "set back":  # a worker that died in that second could not write its leases again
+        """Return the targets that must have no other fault meanwhile."""
+        if harm.how == "set back":  # a worker that died in that second could not renew its leases
             workers = sorted(name for name in self.site.fleet.seats if name.startswith("worker"))
             return [*workers, "workers-redis", "valkey"]
-        # A shard whose primary and replica are away has lost what it acknowledged.
+        # A shard without primary and replica has lost acknowledged writes.
         return ["valkey" if harm.target == "replica" else harm.target]
 
     async def _begin(self, harm: Harm) -> Heal:
-        """Harm, and return what heals."""
+        """Begin a fault, and return the function that heals it."""
         site = self.site
         if harm.target in site.fleet.seats:
             return await self._harm_process(harm)
@@ -207,7 +207,7 @@ class Faults:
         else:
             was_away = self._is_temporal_harmed()
             code = await seat.stop()
-            # Without Temporal a worker cannot hand over what it has: it is killed in the end.
+            # Without Temporal a worker cannot hand over its calls: it is killed in the end.
             if code and not (was_away or self._is_temporal_harmed()):
                 self.problems.append(f"{seat.name} ended with exit code {code} at SIGTERM; see {seat.log}")
 
@@ -262,7 +262,7 @@ class Faults:
             await redis.config_set("maxmemory", size)
 
     async def _hide_blobs(self, _: Harm) -> Heal:
-        """Let the folder of the blobs be none for a while: nothing can be written there, or read."""
+        """Make the folder of the blobs unusable for a while: all reads and writes fail."""
         folder = self.site.blobs.readlink()
         wall = folder.with_name("wall")
         wall.touch()
@@ -300,7 +300,7 @@ class Faults:
 
 
 def _point(link: Path, folder: Path) -> None:
-    """Let a symbolic link point elsewhere; nobody finds it missing meanwhile."""
+    """Repoint a symbolic link without a moment in which it is missing."""
     draft = link.with_name("draft-link")
     draft.symlink_to(folder)
     draft.replace(link)

@@ -1,4 +1,4 @@
-"""Workers and gateways in places of their own: a process that ends is started again, as supervisors do."""
+"""Workers and gateways in places of their own: a process that ends is restarted, as by supervisors."""
 
 import asyncio
 import os
@@ -17,18 +17,18 @@ from tests.chaos.census import Census, take_census
 from tests.support.servers.processes import ServerProcess
 
 TIMEOUT = 300.0
-"""Seconds in which a process has to be ready, however often it is started."""
+"""Timeout of a process's start in seconds, restarts included."""
 
 
 SETTLING = 0.5
-"""Seconds without a further asyncio task after which a process that is ready has begun all of its own."""
+"""Seconds without a new asyncio task after which a ready process has begun all of its own."""
 
 
 @dataclass
 class Seat:
-    """A process, started again whenever it ends.
+    """A process that is restarted whenever it ends.
 
-    `before` is what the process of now held when it was ready, `exits` are those that nobody wanted.
+    `before` are the resources of the current process when it was ready, `exits` the unexpected exits.
     """
 
     name: str
@@ -57,17 +57,17 @@ class Seat:
                 await asyncio.sleep(0.1)
             if time.monotonic() >= begin + TIMEOUT:
                 raise TimeoutError(f"{self.name} was not ready within {TIMEOUT:.0f} s; see {self.log}")
-            # A server that it needs was away when it started.
+            # A server was away during its start.
             await asyncio.sleep(0.5)
 
     async def until_ready(self) -> None:
-        """Wait until the process that runs is ready."""
+        """Wait until the current process is ready."""
         while not await self.is_ready(self):  # noqa: ASYNC110 -- another process is looked at
             await asyncio.sleep(0.1)
 
     @property
     def news(self) -> str:
-        """What the process of now has said."""
+        """The output of the current process."""
         return self.process.output[self._said_before :]
 
     def kill(self) -> None:
@@ -89,7 +89,7 @@ class Seat:
         self.pids.append(self.process.pid)
 
     async def _census(self) -> Census:
-        """Return what the process holds once it has begun all that it does for ever."""
+        """Return the resources of the process once it has begun all of its permanent work."""
         while True:
             before = await take_census(self.process.pid, self.log.parent)
             await asyncio.sleep(SETTLING)
@@ -106,13 +106,13 @@ class Fleet:
     urls: list[str] = field(default_factory=list[str])
 
     def add_worker(self, directory: Path, environment: Mapping[str, str]) -> None:
-        """Give a worker a place; it is not started yet."""
+        """Add a worker without starting it."""
         name = f"worker-{sum(each.startswith('worker') for each in self.seats)}"
         command = [sys.executable, "worker.py"]
         self.seats[name] = Seat(name, command, directory / f"{name}.log", environment, _says_ready)
 
     def add_gateway(self, directory: Path, environment: Mapping[str, str]) -> None:
-        """Give a gateway a place, and an address that stays the same; it is not started yet."""
+        """Add a gateway with a fixed address, without starting it."""
         name, port = f"gateway-{len(self.urls)}", free_port()
         url = f"http://{LOOPBACK}:{port}"
         self.urls.append(url)
@@ -129,7 +129,7 @@ class Fleet:
 
 @asynccontextmanager
 async def running_fleet(fleet: Fleet) -> AsyncGenerator[Fleet]:
-    """Start all seats; at the end whatever still runs is killed."""
+    """Start all seats; at the end kill all that still run."""
     try:
         await asyncio.gather(*(seat.start() for seat in fleet.seats.values()))
         yield fleet

@@ -1,4 +1,4 @@
-"""What is left when all is over: work, processes, connections, keys, blobs, and what survivors hold."""
+"""Leftovers of a run: work, processes, connections, keys, blobs, and resources of survivors."""
 
 import asyncio
 import json
@@ -35,11 +35,13 @@ from tests.chaos.fleet import Fleet
 from tests.support.servers.processes import redis_answers
 
 CALM = 60.0
-"""Seconds within which what is done holds no more than it may."""
+"""Seconds after which the resources of an idle process are within their limits."""
 
 LAST_PAUSE = 600.0
-"""Seconds between two tries to deliver a notification, at most (docs/protocol/push-notifications.md): so long
-a webhook that was harmed time and again waits for the last one."""
+"""The longest delay between two tries of a notification, in seconds (docs/protocol/push-notifications.md).
+
+A webhook that was harmed repeatedly waits that long for the last one.
+"""
 
 _LISTS = (
     STORE_ID_KEY,
@@ -51,7 +53,7 @@ _LISTS = (
     CONVERSATIONS_KEY,
     RETENTIONS_KEY,
 )
-"""Keys of which there is one for all tasks together; it may stay."""
+"""Keys shared by all tasks, which may stay."""
 
 _TASK = r"everloop:task:\{[^}]+\}[^:]*:(head|log|snapshot|transcript:.+|records|outcomes|push|registry|route)"
 _KINDS = {
@@ -62,18 +64,18 @@ _KINDS = {
     "provider": re.compile(r"everloop:provider:\{\w+\}(:calls|:failures|:tickets)?"),
     "reader": re.compile(r"everloop:reader:\w+:wake"),
 }
-"""The keys that the code names. Secrets of clients are none of them: they go with their task."""
+"""Key patterns in the code. Secrets of clients are not among them: they are deleted with their task."""
 
 _KEPT_UP = re.compile(r"everloop:owner:\{[^}]*\}:(tasks|contexts)")
-"""Lists that have no end of their own: the housekeeping takes out what has expired."""
+"""Lists without an expiry: the housekeeping removes expired entries."""
 
 
 _AS_EVERYWHERE = {"activityOptions", "priority"}
-"""What is the same of all calls."""
+"""The common part of all calls."""
 
 
 async def open_work(address: str) -> list[str]:
-    """Return the workflows of ours that still run, as soon as there are none, or after a while."""
+    """Return our running workflows, as soon as there is no one left, or after a while."""
     client = await Client.connect(address)
     return [
         f"{name} {id_} still runs"
@@ -83,7 +85,7 @@ async def open_work(address: str) -> list[str]:
 
 
 async def waits_for(address: str, task_id: str) -> list[str]:
-    """Return what a task waits for, as Temporal tells: its calls, with what came of their last attempts."""
+    """Return the pending calls of a task from Temporal, with the results of their last attempts."""
     try:
         return await _waits_for(await Client.connect(address), task_id)
     except (RPCError, RuntimeError) as error:
@@ -103,13 +105,13 @@ async def _waits_for(client: Client, task_id: str) -> list[str]:
 
 
 def _told(pending: Message) -> str:
-    """Return what is said of a call, or of a step, on one line."""
+    """Return a call's or step's state on one line."""
     said = cast("dict[str, object]", MessageToDict(pending))
     return json.dumps({name: value for name, value in said.items() if name not in _AS_EVERYWHERE})
 
 
 async def _running(client: Client, name: str, seconds: float) -> list[str]:
-    """Return the ids of the running workflows of a type, as soon as there are none, or after a while."""
+    """Return the ids of the running workflows of a type, as soon as there are none left, or after a while."""
     deadline = asyncio.get_running_loop().time() + seconds
     query = f"WorkflowType = '{name}' AND ExecutionStatus = 'Running'"
     while True:
@@ -120,7 +122,7 @@ async def _running(client: Client, name: str, seconds: float) -> list[str]:
 
 
 async def held_too_long(fleet: Fleet) -> tuple[list[str], dict[str, Census]]:
-    """Return what processes hold beyond what they may, as soon as that is nothing, or after a while."""
+    """Return the resources of processes over their limits, once there are none left or after a while."""
     deadline = asyncio.get_running_loop().time() + CALM
     while True:
         problems: list[str] = []
@@ -135,7 +137,7 @@ async def held_too_long(fleet: Fleet) -> tuple[list[str], dict[str, Census]]:
 
 
 async def orphans(fleet: Fleet) -> list[str]:
-    """Return processes that outlive those that were started, which have all ended."""
+    """Return processes that outlive the started ones, which have all ended."""
     pids = {pid for seat in fleet.seats.values() for pid in seat.pids}
     left = [child for child in psutil.Process().children(recursive=True) if child.pid in pids]
     strays = [
@@ -147,7 +149,7 @@ async def orphans(fleet: Fleet) -> list[str]:
 
 
 async def connections_left(url: str) -> list[str]:
-    """Return what is still connected to Redis besides ourselves, as soon as nothing is, or after a while."""
+    """Return the connections to Redis except ours, as soon as there are none of them, or after a while."""
     if not await redis_answers(url):
         return ["Redis does not answer"]
     deadline = asyncio.get_running_loop().time() + CALM
@@ -161,7 +163,7 @@ async def connections_left(url: str) -> list[str]:
 
 
 async def leaked_keys(url: str) -> tuple[list[str], Counter[str]]:
-    """Return keys of Redis that nobody knows, or that never end; and how many there are of each kind."""
+    """Return keys of Redis that are unknown or never expire; and the number of each kind."""
     problems: list[str] = []
     count: Counter[str] = Counter()
     async with connect_redis(url, NO_CIPHER) as redis:
@@ -195,7 +197,7 @@ def _names_of(record: str) -> list[str]:
 
 
 async def leaked_blobs(url: str, folder: Path) -> tuple[list[str], int]:
-    """Return blobs of artifacts that no record names and nobody will clear away; and how many there are."""
+    """Return blobs of artifacts without a record that no cleanup will remove; and their number."""
     files = {f"{ARTIFACT_FOLDER}/{path.relative_to(folder / ARTIFACT_FOLDER)}" for path in _files(folder)}
     async with connect_redis(url, NO_CIPHER) as redis:
         pending = cast("list[str]", await redis.zrange(PENDING_BLOBS_KEY, 0, -1))

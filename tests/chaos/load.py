@@ -1,4 +1,4 @@
-"""The load: clients that ask for the orders of a seed, and do what their kind of order needs."""
+"""The load: clients that send the orders of a seed, and act as their kind of order requires."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -19,10 +19,10 @@ ASKING = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
 
 @dataclass
 class Outcome:
-    """A task as its client knows it: as it streamed, and as GetTask shows it in the end.
+    """A task from its client's view: as it streamed, and as GetTask shows it in the end.
 
     `begun` and `ended` are seconds since the load began. `content` are the bytes of the artifact `bytes`.
-    `waits_for`: what Temporal says of a task that has not ended.
+    `waits_for`: Temporal's pending calls of a task that has not ended.
     """
 
     order: Order
@@ -33,15 +33,15 @@ class Outcome:
     content: bytes = b""
     waits_for: list[str] = field(default_factory=list[str])
     at_once: str | None = None
-    """What answered in place of a task; None: there is one."""
+    """The message that was answered in place of a task; None: there is a task."""
 
 
 @dataclass
 class Load:
-    """Begins orders at a steady rate while the time lasts, and knows how far each of them is.
+    """Begins orders at a steady rate while the time lasts, and records their progress.
 
-    `hook`: the address below which half of the tasks notify; "": none does. `may_be_shown_anew` is as of a
-    `Story`.
+    `hook`: the address below which half of the tasks notify; "": no notifications. `may_be_shown_anew` is as
+    of a `Story`.
     """
 
     seed: int
@@ -54,11 +54,11 @@ class Load:
 
     @property
     def open(self) -> int:
-        """How many tasks have not ended."""
+        """The number of tasks that have not ended."""
         return sum(outcome.ended is None for outcome in self.outcomes)
 
     async def begin(self, seconds: float, rate: float, fewest: int, most: int) -> None:
-        """Begin `rate` orders a second for so many seconds, and longer until they are the `fewest`.
+        """Begin `rate` orders per second for so many seconds, and longer until they are the `fewest`.
 
         While `most` of them are open no further one begins.
         """
@@ -91,7 +91,7 @@ class Load:
         task.add_done_callback(self._running.discard)
 
     async def _work(self, outcome: Outcome) -> None:
-        """Follow one order to its end, and look at what is left of it then."""
+        """Follow one order to its end, and read its task then."""
         story = outcome.story
         try:
             await (self._post(outcome) if outcome.order.kind in POSTED else self._stream(outcome))
@@ -125,7 +125,7 @@ class Load:
             story.take({"task": answer["task"]}, "")
 
     async def _stream(self, outcome: Outcome) -> None:
-        """Follow the stream, and say meanwhile what a client of this kind has to say."""
+        """Follow the stream, and send meanwhile the messages of this kind of order."""
         order, story = outcome.order, outcome.story
         said: set[str] = set()
         if order.kind == "recalls":
@@ -149,7 +149,7 @@ class Load:
         await self._say(story, "SendMessage", params)
 
     async def _say_first(self, outcome: Outcome) -> None:
-        """Let the first task of a conversation come to its end."""
+        """Wait for the end of a conversation's first task."""
         order, state = outcome.order, ""
         params: Json = _message(f"{FIRST}{order.name}", f"{FIRST}{order.name}")
         params["message"]["contextId"] = _context(order)
@@ -167,7 +167,7 @@ class Load:
             await self.caller.call(story, method, params)
             story.note(f"{method} was taken")
         except RefusedError as refused:
-            # The first try may have been heard, and its answer lost: the task's end shows whether it was.
+            # The first try may have arrived, and its answer lost: the task's end shows whether it was.
             story.note(f"{method} was refused: {refused}")
 
     def _message(self, order: Order) -> Json:

@@ -1,4 +1,4 @@
-"""The model: answers from the conversation alone, in whatever mood it is."""
+"""The model: answers from the conversation alone, slowly, or with an error."""
 
 import asyncio
 import json
@@ -14,12 +14,12 @@ from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refus
 Mood = Literal["well", "slow", "overload", "break", "tear"]
 
 PACE = 0.08
-"""Seconds between two pieces of text: time to be killed in."""
+"""Seconds between two pieces of text, in which a process can be killed."""
 
 SLOWNESS = 8
 PIECES = 4
 BOOKED = ("deposit", "charge")
-"""How tools are called that write in the ledger."""
+"""Prefixes of tools that write in the ledger."""
 
 UNKNOWN = "unknown"
 
@@ -27,7 +27,7 @@ _ORDER = re.compile(rf"({CLERK}|{FIRST})?({'|'.join(KINDS)}) \d+")
 
 
 class Model:
-    """Asks for the calls of an order, turn by turn, then tells what each of them came to."""
+    """Requests the calls of an order, turn by turn, then tells the result of each."""
 
     def __init__(self, seed: int, ledger: Path) -> None:
         self._seed = seed
@@ -35,7 +35,7 @@ class Model:
         self.mood: Mood = "well"
 
     def answer(self, received: ReceivedRequest) -> Answer:
-        """The same conversation always gets the same reply, if it gets one."""
+        """Return the reply to a conversation, always the same, or fail."""
         if self.mood == "overload":
             return Refusal(429, "rate_limit_exceeded", headers={"Retry-After": "1"})
         if self.mood == "break":
@@ -98,11 +98,11 @@ class Model:
 
 
 def asked_for(received: ReceivedRequest) -> str:
-    """Return what the model is asked: the name of an order, or what its clerk is to do."""
+    """Return the request to the model: the name of an order, or the work of its clerk."""
     said = [str(message["content"]) for message in received.conversation if message["role"] == "user"]
     return next(each for each in reversed(said) if _ORDER.fullmatch(each))
 
 
 def understood(result: str) -> str:
-    """Return the result of a call, or that nobody knows whether it took effect."""
+    """Return the result of a call, or that it is unknown whether it took effect."""
     return UNKNOWN if "may or may not have taken effect" in result else result

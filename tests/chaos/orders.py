@@ -1,4 +1,4 @@
-"""What clients ask for, what the model makes of it, and so what is right: derived from the seed alone."""
+"""Orders of clients, the model's replies to them, and the right results: derived from the seed alone."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ _DECK: Sequence[Kind] = (
 # fmt: on
 
 PUSHED = 0.5
-"""How many of the tasks notify a webhook."""
+"""The share of tasks that notify a webhook."""
 
 SAID = "I will see."
 FIRST = "first of "
@@ -54,7 +54,7 @@ _WORDS = ("alder", "beech", "cedar", "dogwood", "elm", "fir", "ginkgo", "hazel",
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call of the model. `id` is the one that it gets from its place."""
+    """A tool call of the model. `id` follows from its place."""
 
     id: str
     tool: str
@@ -62,16 +62,16 @@ class Call:
 
     @property
     def key(self) -> str:
-        """What names it within its task, if it is written as it stands here."""
+        """The key of the call within its task, with the arguments encoded like here."""
         return call_key(ToolCall(id=self.id, name=self.tool, arguments=json.dumps(self.arguments)))
 
 
 Asked = tuple[str, Mapping[str, JsonValue]]
-"""What the model asks for: a tool, and arguments."""
+"""A request of the model: a tool, and arguments."""
 
 
 def in_place(turns: Sequence[Sequence[Asked]]) -> list[list[Call]]:
-    """Return the calls of each reply, in a transcript that holds nothing else than the client's message."""
+    """Return the calls of each reply, in a transcript with only the client's message before."""
     placed: list[list[Call]] = []
     position = 1
     for asked in turns:
@@ -108,7 +108,7 @@ class Order:
 
     @cached_property
     def ending(self) -> Literal["model", "tool", "parked"]:
-        """What an order that is cancelled is at, for ever."""
+        """The endless call of an order that is cancelled."""
         return self._chance(f"ending {self.number}").choice(("model", "tool", "parked"))
 
     @cached_property
@@ -122,22 +122,22 @@ class Order:
 
     @cached_property
     def is_at_once(self) -> bool:
-        """Whether a message that is routed is answered without a task."""
+        """True if a routed message is answered without a task."""
         return self._chance(f"at once {self.number}").random() < 0.5
 
     @property
     def agent(self) -> str:
-        """Who gets the message."""
+        """The agent that gets the message."""
         return "porter" if self.kind == "routed" else "desk"
 
     @property
     def secret(self) -> str:
-        """What the client gives an order that logs in."""
+        """The client's password in an order that logs in."""
         return f"secret of {self.name}"
 
     @property
     def reply(self) -> str:
-        """What the client says to the question of an order that asks."""
+        """The client's answer to the question of an order that asks."""
         return f"reply to {self.name}"
 
     @cached_property
@@ -158,7 +158,7 @@ class Order:
 
     @cached_property
     def turns(self) -> list[list[Call]]:
-        """The calls of each reply of the model that is not its last."""
+        """The calls of each reply of the model except the last."""
         told: Mapping[str, JsonValue] = {"order": self.name}
         question: Mapping[str, JsonValue] = {"question": f"What about {self.name}?"}
         turns: Mapping[Kind, list[list[Asked]]] = {
@@ -178,7 +178,7 @@ class Order:
 
     @property
     def model_calls(self) -> int:
-        """How often the models are asked if nothing goes wrong, that of a sub-agent included."""
+        """The number of model calls without faults, those of a sub-agent included."""
         return len(self.turns) + 1 + {"family": 2, "recalls": 1}.get(self.kind, 0)
 
     @property
@@ -186,7 +186,7 @@ class Order:
         return {call.id: call for turn in self.turns for call in turn}
 
     def answer(self, results: Mapping[str, str]) -> str:
-        """Return what the model says at last, when it has read these results of its calls."""
+        """Return the final answer of the model, given these results of its calls."""
         return json.dumps(results) if self.turns else self.words
 
     def _bookings(self) -> "list[list[Asked]]":

@@ -1,4 +1,4 @@
-"""What is harmed, when, and for how long: derived from the seed alone."""
+"""The plan: targets, times and durations of faults, derived from the seed alone."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ How = Literal[
     "overload",  # 429 with Retry-After
     "break",  # 500
     "tear",  # streams end in their middle
-    "away",  # nobody listens, or nothing is there
+    "away",  # the port is closed, or the folder missing
     "silence",  # requests are taken and not answered
 ]
 
@@ -33,7 +33,7 @@ GAP = (1.2, 3.4)
 
 LINKS = ("workers-temporal", "workers-redis", "gateways-temporal", "gateways-redis")
 NODE_LINKS = tuple(f"clients-redis-{node}" for node in range(6))
-"""Of a cluster, whose nodes tell all clients the same addresses."""
+"""Of a cluster, whose nodes announce the same addresses to all clients."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Harm:
 
     @property
     def kind(self) -> str:
-        """What is harmed and how, whichever worker or gateway it is."""
+        """The target and the fault, without the number of the worker or gateway."""
         return f"{self.how} {self.target.rstrip('-0123456789')}"
 
     def __str__(self) -> str:
@@ -71,11 +71,11 @@ _DECK = (
     _Card("restart", "worker", 0, 1),
     _Card("restart", "gateway", 0, 1),
     _Card("freeze", "worker", 1, 5),
-    # Longer than a heartbeat may be late, than a lease lives, and than any client waits for an answer: what
-    # ran was taken for lost and done elsewhere when it goes on.
+    # Longer than the heartbeat timeout, than a lease lives, and than any client waits for an answer: when it
+    # goes on, its work counts as lost and was done elsewhere.
     _Card("freeze", "worker", 11, 14),
     _Card("freeze", "worker", 16, 25),
-    # Longer than the short calls that no heartbeat watches, and than a notification may take.
+    # Longer than the short calls without a heartbeat, and than a notification may take.
     _Card("freeze", "worker", 31, 45),
     _Card("freeze", "gateway", 1, 6),
     _Card("freeze", "gateway", 11, 25),
@@ -103,7 +103,7 @@ _DECK = (
 
 _CLUSTER_DECK = (
     *(card for card in _DECK if card.target != "valkey"),
-    # Back before anybody misses it, or after its replica has taken over.
+    # Back before its absence is detected, or after its replica has taken over.
     _Card("kill", "valkey", 0, 1),
     _Card("fail over", "valkey", 0, 3),
     _Card("fail over", "valkey", 0, 3),
@@ -115,11 +115,11 @@ _CLUSTER_DECK = (
     _Card("move", "valkey", 0, 0),
     _Card("move at once", "valkey", 0, 0),
 )
-"""Of a cluster: one primary, or one replica, of which each has its turn."""
+"""Of a cluster: one primary, or one replica, each in turn."""
 
 
 def make_plan(seed: int, seconds: float, workers: int, gateways: int, *, cluster: bool) -> list[Harm]:
-    """Return the faults of a run: each kind once before any comes again, in an order that is the seed's."""
+    """Return the faults of a run: each kind once before any comes again, in the seed's order."""
     chance = Random(f"{seed} plan")  # noqa: S311 -- repeatable on purpose
     names = {
         "worker": [f"worker-{number}" for number in range(workers)],

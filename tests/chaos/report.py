@@ -1,4 +1,4 @@
-"""What a run came to, in words."""
+"""The report of a run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -15,14 +15,14 @@ AROUND = 5.0
 """Seconds before a task's beginning, and after its end, whose faults are shown with it."""
 
 JOURNAL = 60
-"""Lines of a task's journal that are shown: the last ones."""
+"""The number of lines shown of a task's journal: the last ones."""
 
 
 @dataclass
 class Report:
-    """Everything that is known of a run.
+    """All results of a run.
 
-    `command` does the same harm again. `wrong` are the problems of tasks, by the place of the outcome.
+    `command` repeats the same faults. `wrong` are the problems of tasks, by the place of the outcome.
     """
 
     seed: int
@@ -107,7 +107,7 @@ class Report:
             )
 
     def _wrong_task(self, outcome: Outcome, problems: Sequence[str]) -> Iterator[str]:
-        """Yield what is wrong with a task, what its client saw, and the faults around it."""
+        """Yield the problems of a task, its client's journal, and the faults around it."""
         end = inf if outcome.ended is None else outcome.ended
         yield f"WRONG  {outcome.order.name}, task {outcome.story.task_id or '(none)'}"
         yield from (f"    {problem}" for problem in problems)

@@ -44,15 +44,15 @@ COMPLAINTS = (
     "non-determinism",
     "Nondeterminism",
 )
-"""What no log of ours may hold, whatever is harmed."""
+"""Texts that no log of ours may hold, whatever is harmed."""
 
 
 CALL_TIMEOUT = 30.0
-"""Seconds after which a client takes a call for lost."""
+"""Seconds after which a client counts a call as lost."""
 
 
 TAKEN = 30.0
-"""Seconds within which a message is taken, whatever is harmed."""
+"""Seconds within which a message is accepted under any fault."""
 
 
 GRACE = "5"
@@ -61,10 +61,10 @@ GRACE = "5"
 
 @dataclass(frozen=True)
 class Settings:
-    """How much of everything.
+    """The size of a run.
 
-    `seconds`: how long there is harm. `rate`: tasks a second; `fewest`: tasks in all; `most`: tasks at once.
-    `patience`: seconds after the last harm within which all tasks have to end.
+    `seconds`: duration of the faults. `rate`: tasks per second; `fewest`: tasks in all; `most`: tasks at
+    once. `patience`: seconds after the last fault within which all tasks have to end.
     """
 
     seed: int
@@ -79,13 +79,13 @@ class Settings:
 
     @property
     def command(self) -> str:
-        """How to do the same harm again."""
+        """The command that repeats the same faults."""
         fleet = f"--workers {self.workers} --gateways {self.gateways}{' --cluster' if self.cluster else ''}"
         return f"python -m tests.chaos --seconds {self.seconds:g} --seed {self.seed} {fleet}"
 
 
 async def run_chaos(settings: Settings, directory: Path, say: Say) -> Report:
-    """Let clients work while everything is harmed, and return what that came to."""
+    """Run clients while everything is harmed, and return the report."""
     ledger = Ledger(directory / "ledger")
     ledger.open()
     async with AsyncExitStack() as stack:
@@ -104,7 +104,7 @@ async def run_chaos(settings: Settings, directory: Path, say: Say) -> Report:
 
 
 async def _harm(settings: Settings, site: Site, say: Say) -> tuple[Load, Faults]:
-    """Begin tasks and do harm, then heal everything and wait for the ends of the tasks."""
+    """Begin tasks and carry out faults, then heal everything and wait for the ends of the tasks."""
     begin = time.monotonic()
 
     def clock() -> float:
@@ -125,7 +125,8 @@ async def _harm(settings: Settings, site: Site, say: Say) -> tuple[Load, Faults]
             say(f"{clock():6.1f} s  {load.open:3} open  {ended:4} ended  {line}")
 
         faults = Faults(site, clock, tell, settings.seconds)
-        # Whatever ends this early ends them all first: they would start servers again that are ended then.
+        # A run that ends early ends the supervisors first: they would restart the servers that are ended
+        # then.
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(faults.watch())
             async with asyncio.TaskGroup() as harming:
@@ -142,7 +143,7 @@ async def _harm(settings: Settings, site: Site, say: Say) -> tuple[Load, Faults]
 
 
 async def _look_into_open_tasks(load: Load, site: Site) -> None:
-    """Note what tasks wait for that have not ended, and let workers write down where they stand."""
+    """Record the pending calls of open tasks, and make workers write their stacks."""
     still_open = [outcome for outcome in load.outcomes if outcome.ended is None]
     for outcome in still_open:
         outcome.waits_for = await leaks.waits_for(site.everloop.temporal_address, outcome.story.task_id)
@@ -151,7 +152,7 @@ async def _look_into_open_tasks(load: Load, site: Site) -> None:
 
 
 async def _look_for_leaks(report: Report, site: Site, scripted: ScriptedOpenAI, say: Say) -> None:
-    """Look at what is left while all processes have nothing to do, and when they have ended."""
+    """Look for leaks while all processes are idle, and after they have ended."""
     fleet, url = site.fleet, site.everloop.redis_url
     say("looking for what is left")
     report.problems += await leaks.open_work(site.everloop.temporal_address)
@@ -177,13 +178,13 @@ async def _look_for_leaks(report: Report, site: Site, scripted: ScriptedOpenAI, 
 
 
 def _judge(report: Report, ledger: Ledger, hook: Webhook, scripted: ScriptedOpenAI) -> None:
-    """Judge each task, and count what was done again."""
+    """Judge each task, and count repeated work."""
     told: defaultdict[str, list[Notification]] = defaultdict(list)
     for notification in hook.taken:
         told[notification.target].append(notification)
     books = Books.read(ledger)
     for place, outcome in enumerate(report.outcomes):
-        # Whom a task notifies is lost with its beginning, and its client is not told.
+        # The webhook of a task is lost with its beginning, without an error for the client.
         is_mute = _is_set_back(report, outcome.begun, outcome.begun + TAKEN)
         heard = None if is_mute else told[f"/{outcome.order.number}"]
         was_set_back = _is_set_back(report, outcome.begun, outcome.ended or math.inf)
@@ -198,13 +199,13 @@ def _judge(report: Report, ledger: Ledger, hook: Webhook, scripted: ScriptedOpen
 
 
 def _is_set_back(report: Report, begun: float, ended: float) -> bool:
-    """Whether Redis lost what was written in some of that time."""
+    """True if Redis lost writes of some of that time."""
     losses = [(each.begun, each.ended) for each in report.suffered if each.harm.how == "set back"]
     return any(since <= ended and begun <= (until or 0) + RENEWED for since, until in losses)
 
 
 def _asked_again(report: Report, scripted: ScriptedOpenAI) -> int:
-    """Return how many model calls were repeated, of tasks whose calls are known beforehand."""
+    """Return the number of repeated model calls, of tasks with a fixed number of calls."""
     asked = Counter(Order.parse(report.seed, asked_for(request)).number for request in scripted.requests)
     orders = [outcome.order for outcome in report.outcomes if outcome.order.kind != "cancels"]
     return sum(asked[order.number] - order.model_calls for order in orders)
@@ -214,7 +215,7 @@ def _asked_again(report: Report, scripted: ScriptedOpenAI) -> int:
 async def _running_site(
     settings: Settings, directory: Path, model_url: str, model: Model
 ) -> AsyncGenerator[Site]:
-    """Start everything: what workers and gateways say to Temporal and Redis goes through links."""
+    """Start everything: connections of workers and gateways to Temporal and Redis go through links."""
     disk, blobs, census = directory / "disk", directory / "blobs", directory / "processes"
     disk.mkdir()
     census.mkdir()
@@ -250,7 +251,7 @@ async def _running_site(
 
 
 def _addresses(links: Mapping[str, Link], who: str) -> dict[str, str]:
-    """Return what tells processes to go through their links; nodes of a cluster name their own."""
+    """Return the settings that lead processes to their links; nodes of a cluster announce their own."""
     told = {"TEMPORAL_ADDRESS": links[f"{who}-temporal"].address}
     if to_redis := links.get(f"{who}-redis"):
         told["EVERLOOP_REDIS_URL"] = f"redis://{to_redis.address}/0"

@@ -1,4 +1,4 @@
-"""What one client has seen of its task, over any number of connections, and what it must not have seen."""
+"""Events that one client got of its task, over any number of connections, and events that are errors."""
 
 import time
 from collections.abc import Callable
@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 START = "0-0"
-"""The position of who knows only how the task began. Where its view was stored later, the stream does not
-hold that position, and the whole task comes first, as the documentation says."""
+"""The position of a client that has only the beginning of the task.
+
+If its view was stored later, the stream does not hold that position, and the whole task comes first, as
+documented.
+"""
 
 Json = dict[str, Any]
 """A2A 1.0 as JSON."""
@@ -17,11 +20,11 @@ TERMINAL = frozenset(f"TASK_STATE_{state}" for state in ("COMPLETED", "FAILED", 
 
 @dataclass
 class Story:
-    """`texts` is what each artifact says (A2A 1.0 §4.2.2), `states` what the task was, without repetitions.
+    """`texts` are those of each artifact (A2A 1.0 §4.2.2), `states` those of the task, without repetitions.
 
-    `journal` are lines with the seconds since the load began. `problems` are events that no client may see.
-    `may_be_shown_anew`: whether the whole task may come between the news, since a failover may lose the event
-    that was read last. It may be as it was before that event, and its news come again.
+    `journal` are lines with the seconds since the load began. `problems` are events that no client may get.
+    `may_be_shown_anew`: whether the whole task may come between the updates, since a failover may lose the
+    event that was read last. It may be as it was before that event, and its updates come again.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -61,7 +64,7 @@ class Story:
         elif update := event.get("artifactUpdate"):
             self._take_artifact(update)
         if event_id:
-            # Only now: a connection that breaks before leaves us where we were.
+            # Only now: a connection that breaks earlier does not move the position.
             self._ids.add(event_id)
             self.last_id = event_id
 
@@ -108,7 +111,7 @@ def text_of(artifact: Json) -> str:
 
 
 def questions_of(message: Json) -> list[str]:
-    """Return the ids of the questions that a status asks."""
+    """Return the ids of a status's questions."""
     return [
         question["id"]
         for part in message.get("parts", [])

@@ -1,4 +1,4 @@
-"""What is right, exactly, for each kind of order: by its client, GetTask, the ledger and the webhook."""
+"""The exact right result of each kind of order: for its client, GetTask, the ledger and the webhook."""
 
 import json
 from collections import defaultdict
@@ -29,19 +29,19 @@ SUBMITTED, WORKING, ASKS, NEEDS_AUTH, COMPLETED, CANCELED, FAILED = (
 AGENT = "ROLE_AGENT"
 REJECTED = "rejected by the user"
 CAUSE = "(400, invalid_prompt)"
-"""What the failure of a task tells whose model refused its prompt."""
+"""The failure of a task whose model refused its prompt."""
 
 
 @dataclass(frozen=True)
 class Books:
-    """The ledger, by who had each effect: `{task id}/{call id}`."""
+    """The ledger: receipts of each kind of effect, by call: `{task id}/{call id}`."""
 
     deposits: Mapping[str, Sequence[str]]
     charges: Mapping[str, Sequence[str]]
 
     @classmethod
     def read(cls, ledger: Ledger) -> "Books":
-        """Return what has happened, with the receipts."""
+        """Return the ledger with the receipts."""
         deposits, charges = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
         for owner, receipt in ledger.deposits():
             deposits[owner].append(receipt)
@@ -53,11 +53,11 @@ class Books:
 def judge(
     outcome: Outcome, books: Books, told: Sequence[Notification] | None, *, was_set_back: bool = False
 ) -> list[str]:
-    """Return everything that is wrong with one task; empty if it ended right.
+    """Return all problems of one task; empty if it ended right.
 
-    `told`: what its webhook took; None: there are no webhooks. `was_set_back`: whether Redis lost what was
-    written while the task ran, which may be a message of the agent beside its calls, or that its webhook has
-    its answer.
+    `told`: notifications that its webhook accepted; None: there are no webhooks. `was_set_back`: whether
+    Redis lost writes while the task ran, which may be a message of the agent beside its calls, or the record
+    that its webhook has its answer.
     """
     if outcome.ended is None:
         return [f"it did not end; its client saw {outcome.story.state or 'nothing'}", *outcome.waits_for]
@@ -79,18 +79,18 @@ def judge(
 
 
 def unknown_outcomes(outcome: Outcome) -> int:
-    """Return how many calls the model was told of that nobody knows whether they took effect."""
+    """Return the number of calls whose outcome the model reads as unknown."""
     return list(_results(outcome).values()).count(UNKNOWN)
 
 
 def strangers(outcomes: Sequence[Outcome], books: Books) -> list[str]:
-    """Return effects that no order has asked for."""
+    """Return effects without an order."""
     known = {owner for outcome in outcomes for _, owner in _effects(outcome)}
     return [f"an effect of nobody: {owner}" for owner in {*books.deposits, *books.charges} - known]
 
 
 def expected_paths(order: Order) -> list[list[str]]:
-    """Return the states that a task may go through once it is taken up, or before; all end alike."""
+    """Return the states that a task may go through after or before it is taken up; all end alike."""
     if order.kind == "cancels":
         asked = [[WORKING, ASKS, CANCELED]] if order.ending == "parked" else []
         return [[WORKING, CANCELED], [CANCELED], *asked]
@@ -154,7 +154,7 @@ def _problem_of_result(outcome: Outcome, call: Call, result: str, books: Books) 
         return "" if result.startswith(REJECTED) else "although it was rejected"
     if call.tool.startswith("charge"):
         known = books.charges.get(owner, ())
-        # A worker that is frozen for longer than a tool may take leaves it open what came of the call.
+        # A worker that is frozen for longer than a tool's timeout leaves the call's result unknown.
         is_open = result in {UNKNOWN, f"{call.tool} did not finish within 30 s"}
         return "" if is_open or list(known) == [result] else f"the ledger has {known}"
     expected = expected_results(order)[call.tool]
@@ -162,7 +162,7 @@ def _problem_of_result(outcome: Outcome, call: Call, result: str, books: Books) 
 
 
 def expected_results(order: Order) -> dict[str, str]:
-    """Return what calls come to that have no effect in the ledger, by tool."""
+    """Return the results of calls without an effect in the ledger, by tool."""
     return {
         "request_input": order.reply,
         "log_in": f"{len(order.secret)} characters",
@@ -174,7 +174,7 @@ def expected_results(order: Order) -> dict[str, str]:
 
 
 def _judge_effects(outcome: Outcome, books: Books) -> Iterator[str]:
-    """Check that nothing has happened twice, whatever the answer says, and nothing that was not allowed."""
+    """Check that no effect happened twice, whatever the answer says, and no forbidden one."""
     for call, owner in _effects(outcome):
         happened = [*books.deposits.get(owner, ()), *books.charges.get(owner, ())]
         if len(happened) > 1:
@@ -210,7 +210,7 @@ def _judge_stream(outcome: Outcome) -> Iterator[str]:
 
 
 def _judge_pushes(outcome: Outcome, told: Sequence[Notification], *, was_set_back: bool) -> Iterator[str]:
-    """Check that the webhook heard all: what is new of it in order, and the end at last."""
+    """Check that the webhook got all events: new ones in order, and the end at last."""
     news = list({each.id: each for each in told}.values())
     states = [state for state, _ in groupby(each.state for each in news if each.state)]
     paths = expected_paths(outcome.order)
@@ -220,9 +220,9 @@ def _judge_pushes(outcome: Outcome, told: Sequence[Notification], *, was_set_bac
         yield f"the last that its webhook heard is {news[-1].body}"
     answers = [text for each in news if (text := _pushed_answer(each)) is not None]
     answer = _response(outcome.task)
-    if was_set_back:  # it may have lost that the webhook has the answer
+    if was_set_back:  # the record that the webhook has the answer may be lost
         answers = [text for text, _ in groupby(answers)]
-    # Who has heard nothing before gets the whole task, which may have its answer already.
+    # The first notification is the whole task, which may have its answer already.
     tasks = [cast("Json", each.body["task"]) for each in news if "task" in each.body]
     is_in_task = not answers and any(_response(task) == answer for task in tasks)
     if paths[0][-1] == COMPLETED and answers != [answer] and not is_in_task:
@@ -235,7 +235,7 @@ def _taken_up(states: Iterable[str]) -> list[str]:
 
 
 def _effects(outcome: Outcome) -> Iterator[tuple[Call, str]]:
-    """Yield the calls of an order that may have an effect, with the name that it has in the ledger."""
+    """Yield the calls of an order that may have an effect, with its name in the ledger."""
     for call in outcome.order.calls.values():
         if call.tool.startswith(("deposit", "clerk", "charge")):
             yield call, _owner(outcome, call)
@@ -251,7 +251,7 @@ def _owner(outcome: Outcome, call: Call) -> str:
 
 
 def _results(outcome: Outcome) -> dict[str, str]:
-    """Return what the answer says of each call; empty if it is no such answer."""
+    """Return the answer's results by call; empty if the answer has another form."""
     if not outcome.order.calls:
         return {}
     try:
