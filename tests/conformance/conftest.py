@@ -41,5 +41,5 @@ def agent(agents: dict[str, Agent], request: pytest.FixtureRequest) -> Agent:
 
 @pytest.fixture(scope="session", params=NAMES[:3])
 def each_agent(agents: dict[str, Agent], request: pytest.FixtureRequest) -> Agent:
-    """Over each binding of 1.0, for what each binding says in its own way."""
+    """Over each binding of 1.0, for requirements on the form of each binding."""
     return agents[request.param]

@@ -1,4 +1,4 @@
-"""Messages to the conformance agent, which does what the prefix of their id says."""
+"""Messages to the conformance agent, which acts by the prefix of their id."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
@@ -20,7 +20,7 @@ STREAMS = "tck-stream-001"
 LASTS = "test-resubscribe-message-id"
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
-"""All that the gateway serves."""
+"""All bindings of the gateway."""
 
 VERSION = {"A2A-Version": "1.0"}
 
@@ -31,19 +31,19 @@ INTERRUPTED = frozenset({pb.TASK_STATE_INPUT_REQUIRED, pb.TASK_STATE_AUTH_REQUIR
 
 
 def fresh(word: str) -> str:
-    """Return an id that begins with a word and that nothing else has."""
+    """Return a unique id that begins with a word."""
     return f"{word}-{uuid4()}"
 
 
 def content(behaviour: str, **fields: object) -> dict[str, Any]:
-    """Return a message as JSON has it, which makes the agent behave like that."""
+    """Return a message in JSON that makes the agent behave like that."""
     return {"messageId": fresh(behaviour), "role": "ROLE_USER", "parts": [{"text": "Please."}], **fields}
 
 
 def message(
     behaviour: str, *, configuration: dict[str, Any] | None = None, **fields: object
 ) -> pb.SendMessageRequest:
-    """Return a request; `fields` are those of the message, as JSON names them."""
+    """Return a request; `fields` are those of the message, by their JSON names."""
     request = {"message": content(behaviour, **fields), "configuration": configuration or {}}
     return ParseDict(request, pb.SendMessageRequest())
 
@@ -67,7 +67,7 @@ async def until(
 
 
 def state_of(event: pb.StreamResponse) -> int | None:
-    """Return the state that an event tells; None if it tells none."""
+    """Return the state in an event, or None."""
     match event.WhichOneof("payload"):
         case "task":
             return event.task.status.state
@@ -78,7 +78,7 @@ def state_of(event: pb.StreamResponse) -> int | None:
 
 
 def ids_of(event: pb.StreamResponse) -> tuple[str, str]:
-    """Return the ids of the task and the context that an event belongs to."""
+    """Return the ids of the task and the context of an event."""
     match event.WhichOneof("payload"):
         case "task":
             return event.task.id, event.task.context_id

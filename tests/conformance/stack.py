@@ -20,7 +20,7 @@ STREAMING_TIMEOUT = "1"
 
 @dataclass(frozen=True)
 class Stack:
-    """Where the gateway answers. `http` sends no header of A2A by itself."""
+    """The address of the gateway, and clients. `http` sends no header of A2A by default."""
 
     url: str
     grpc_address: str
@@ -37,7 +37,7 @@ async def running_stack(
     environment = {
         "TEMPORAL_ADDRESS": temporal_address,
         "TCK_STREAMING_TIMEOUT": STREAMING_TIMEOUT,
-        "OPENAI_API_KEY": "none",  # nobody is asked
+        "OPENAI_API_KEY": "none",  # no server is queried
         "EVERLOOP_AGENTS": AGENT,
         "EVERLOOP_REDIS_URL": redis_url,
         "EVERLOOP_TASK_QUEUE": f"conformance-{uuid4()}",

@@ -1,4 +1,4 @@
-"""The table in docs/protocol/conformance.md names every conformance test, and none that does not exist."""
+"""The table in docs/protocol/conformance.md names every conformance test, and no other."""
 
 import ast
 import re
@@ -18,19 +18,19 @@ def _tests_of(path: Path) -> set[str]:
 
 
 def _named() -> set[tuple[Path, str]]:
-    """Return what the table names; a file without a folder is in one of our rooms."""
+    """Return the tests in the table; a file without a folder is in one of our rooms."""
     ours = {file.name: file for file in HERE.rglob("test_*.py")}
     text = (ROOT / "docs" / "protocol/conformance.md").read_text()
     return {(Path(file) if "/" in file else ours[file], name) for file, name in NAMED.findall(text)}
 
 
 def test_the_table_names_no_test_that_does_not_exist() -> None:
-    """Whoever reads the table finds the test."""
+    """Readers of the table find each test."""
     assert not {(str(file), name) for file, name in _named() if name not in _tests_of(file)}
 
 
 def test_every_conformance_test_stands_in_the_table() -> None:
-    """Each test says which requirement it proves."""
+    """Each test names the requirement that it proves."""
     files = [file for file in HERE.rglob("test_*.py") if file.name != Path(__file__).name]
     existing = {(file, name) for file in files for name in _tests_of(file)}
     assert existing

@@ -44,7 +44,7 @@ async def test_a_card_has_all_required_fields(stack: Stack, path: str) -> None:
 
 @CARDS
 async def test_all_interfaces_are_declared(stack: Stack, path: str) -> None:
-    """Each binding that is served stands in the card with URL and version, JSONRPC first (§5.2, §8.3.1)."""
+    """Each served binding is in the card with URL and version, JSONRPC first (§5.2, §8.3.1)."""
     interfaces = (await _card(stack, path))["supportedInterfaces"]
     assert interfaces[0]["protocolBinding"] == JSONRPC
     declared = {one["protocolBinding"] for one in interfaces if one["protocolVersion"] == "1.0"}
@@ -58,7 +58,7 @@ async def test_all_interfaces_are_declared(stack: Stack, path: str) -> None:
 
 
 async def test_each_declared_interface_answers(agent: Agent, stack: Stack) -> None:
-    """A client that takes URL and tenant from the card gets served (§8.3.1)."""
+    """A client with URL and tenant of the card is served (§8.3.1)."""
     interfaces = (await _card(stack, PURE))["supportedInterfaces"]
     mine = next(one for one in interfaces if one["protocolBinding"] == agent.binding)
     expected = stack.grpc_address if agent.binding == GRPC else stack.url
@@ -69,7 +69,7 @@ async def test_each_declared_interface_answers(agent: Agent, stack: Stack) -> No
 
 
 async def test_capabilities_say_what_is_served(stack: Stack, agent: Agent) -> None:
-    """Streaming and push notifications are; an extended card takes a caller, whom nobody is here (§13.3)."""
+    """Streaming and push notifications are; an extended card needs authentication, which is off (§13.3)."""
     capabilities = (await _card(stack, PURE))["capabilities"]
     assert capabilities["streaming"] is True
     assert capabilities["pushNotifications"] is True
@@ -106,7 +106,7 @@ async def test_modes_are_media_types(stack: Stack) -> None:
 
 
 async def test_no_card_holds_a_secret(stack: Stack) -> None:
-    """A card tells nothing of the inside: no address of Redis or Temporal (§8, §14.3)."""
+    """A card shows no internals: no address of Redis or Temporal (§8, §14.3)."""
     for path in (MERGED, PURE):
         text = (await stack.http.get(path)).text.lower()
         assert not any(word in text for word in ("redis", "temporal", "password", "secret"))

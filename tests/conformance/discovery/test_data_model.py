@@ -28,7 +28,7 @@ over_json = pytest.mark.parametrize("binding", [JSONRPC, pytest.param(REST, mark
 
 
 async def _send(stack: Stack, binding: str, behaviour: str, **fields: object) -> dict[str, Any]:
-    """Return the task as the JSON of a binding has it."""
+    """Return the task in the JSON of a binding."""
     params = {"message": content(behaviour, **fields)}
     if binding == REST:
         return (await stack.http.post("/message:send", json=params, headers=VERSION)).json()["task"]
@@ -51,9 +51,10 @@ def _keys(value: Any) -> Iterator[str]:  # noqa: ANN401 -- any JSON
 @over_json
 @pytest.mark.parametrize("behaviour", [COMPLETES, ASKS, REJECTS, WRITES_TEXT, WRITES_FILE, WRITES_DATA])
 async def test_a_task_is_what_the_schema_says(stack: Stack, binding: str, behaviour: str) -> None:
-    """Nothing is unknown to the definition (§4.1), and what it requires is there (§5.7); there are no kinds.
+    """All fields are defined (§4.1), and required ones are there (§5.7); there are no kinds.
 
-    Names are camelCase (§5.5), times UTC with milliseconds (§5.6.1); what a part is, its field says (§4.1.6).
+    Names are camelCase (§5.5), times UTC with milliseconds (§5.6.1); the field of a part gives its kind
+    (§4.1.6).
     """
     task = await _send(stack, binding, behaviour)
     ParseDict(task, pb.Task(), ignore_unknown_fields=False)
@@ -74,7 +75,7 @@ async def test_a_task_is_what_the_schema_says(stack: Stack, binding: str, behavi
 
 @over_json
 async def test_bytes_are_base64(stack: Stack, binding: str) -> None:
-    """Raw parts are base64 in JSON, and what was sent in the URL's alphabet is read, too (§4.1.6)."""
+    """Raw parts are base64 in JSON, and the URL alphabet is accepted, too (§4.1.6)."""
     task = await _send(stack, binding, COMPLETES, parts=[{"raw": "-_8=", "filename": "two-bytes"}])
     (said,) = [one for one in task["history"] if one["role"] == "ROLE_USER"]
     assert said["parts"][0]["raw"] == "+/8="

@@ -22,9 +22,9 @@ def _extended(events: list[pb.StreamResponse]) -> list[pb.StreamResponse]:
 
 
 async def test_an_extension_is_active_if_the_client_asks_for_it(agent: Agent) -> None:
-    """What an extension adds is sent to clients that name its URI, and to no others (§3.2.6, §4.6.1).
+    """Content of an extension is sent to clients that name its URI, and to no others (§3.2.6, §4.6.1).
 
-    One that nobody knows does not disturb it.
+    An unknown URI is ignored.
     """
     with_it = await all_of(_using(agent, UNKNOWN, EVENTS_EXTENSION).send_streaming(message(STREAMS)))
     without = await all_of(agent.send_streaming(message(STREAMS)))
@@ -33,14 +33,14 @@ async def test_an_extension_is_active_if_the_client_asks_for_it(agent: Agent) ->
 
 
 async def test_another_version_of_an_extension_is_not_this_one(agent: Agent) -> None:
-    """There is no falling back to a version that the client did not name (§4.6.3)."""
+    """The server does not fall back to a version that the client did not name (§4.6.3)."""
     newer = EVENTS_EXTENSION.removesuffix("v1") + "v2"
     events = await all_of(_using(agent, newer).send_streaming(message(STREAMS)))
     assert not _extended(events)
 
 
 async def test_the_declared_extensions_are_those_that_work(stack: Stack) -> None:
-    """Whatever can be activated stands in the card; none of them is required (§4.6.1)."""
+    """All extensions that can be activated are in the card; none of them is required (§4.6.1)."""
     card: dict[str, Any] = (await stack.http.get("/v1/.well-known/agent-card.json")).json()
     declared = card["capabilities"]["extensions"]
     assert EVENTS_EXTENSION in {one["uri"] for one in declared}

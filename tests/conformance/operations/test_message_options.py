@@ -1,4 +1,4 @@
-"""What a client may ask of a send: history, output modes, metadata, unknown fields (A2A 1.0 §3.2, §5.7)."""
+"""Options of a send: history, output modes, metadata, unknown fields (A2A 1.0 §3.2, §5.7)."""
 
 import pytest
 from a2a.types import a2a_pb2 as pb
@@ -29,7 +29,7 @@ async def test_at_most_so_many_messages_and_the_newest(agent: Agent) -> None:
 
 
 async def test_the_history_has_the_messages_of_both_sides_in_order(agent: Agent) -> None:
-    """The history holds what was said: the client's message, the agent's question, the answer (§3.7)."""
+    """The history holds the conversation: the client's message, the agent's question, the answer (§3.7)."""
     first = message(ASKS)
     asking = await agent.send(first)
     answer = message(COMPLETES, taskId=asking.id)
@@ -48,7 +48,7 @@ async def test_accepted_output_modes_that_the_agent_has_are_served(agent: Agent,
 
 
 async def test_output_modes_that_the_agent_has_not_are_refused(agent: Agent) -> None:
-    """If the agent can write nothing that the client takes, the content type is not supported (§3.3.2)."""
+    """If the agent can write none of the client's modes, the content type is not supported (§3.3.2)."""
     refused = await refusal(
         agent.send(message(COMPLETES, configuration={"acceptedOutputModes": ["video/x-nobody-writes-this"]}))
     )
@@ -107,7 +107,7 @@ async def test_each_kind_of_part_is_taken_and_shown_as_it_came(agent: Agent, par
     ],
 )
 async def test_results_are_artifacts(agent: Agent, behaviour: str, expected: dict[str, object]) -> None:
-    """What a task makes is in its artifacts, each with an id and at least one part (§3.7, §4.1.7)."""
+    """Results of a task are its artifacts, each with an id and at least one part (§3.7, §4.1.7)."""
     task = await agent.send(message(behaviour))
     artifacts = [MessageToDict(artifact) for artifact in task.artifacts]
     assert all(artifact["artifactId"] and artifact["parts"] for artifact in artifacts)
@@ -126,7 +126,7 @@ async def test_the_agent_says_things_in_the_status(agent: Agent) -> None:
 
 
 async def test_a_direct_answer_is_a_message_without_a_task(agent: Agent) -> None:
-    """An agent may answer with a Message; then there is no task, and the context is told (§3.1.1, §3.4.1)."""
+    """An agent may answer with a Message that has a context, without a task (§3.1.1, §3.4.1)."""
     answer = await agent.call("SendMessage", message("tck-message-response"))
     assert answer.WhichOneof("payload") == "message"
     assert answer.message.role == pb.ROLE_AGENT

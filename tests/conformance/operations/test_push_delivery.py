@@ -1,4 +1,4 @@
-"""What webhooks get: A2A 1.0 §4.3.3, §13.2; the stack is a worker and a gateway of their own."""
+"""Notifications to webhooks: A2A 1.0 §4.3.3, §13.2; the stack is a worker and a gateway of their own."""
 
 from a2a.types import a2a_pb2 as pb
 
@@ -8,7 +8,7 @@ from tests.support.wires.agent import Agent
 
 
 async def test_a_deleted_config_gets_nothing_more(agent: Agent) -> None:
-    """Of what happens after the deletion its webhook hears nothing; the others go on (§3.1.10)."""
+    """After the deletion its webhook gets no events; the others go on (§3.1.10)."""
     task = await agent.send(message(ASKS))
     async with running_webhook() as gone, running_webhook() as staying:
         created: list[str] = []

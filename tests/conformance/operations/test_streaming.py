@@ -24,7 +24,7 @@ from tests.support.wires.agent import Agent, refusal
 
 @pytest.mark.parametrize("behaviour", [COMPLETES, ASKS, REJECTS, STREAMS])
 async def test_a_stream_begins_with_the_task(agent: Agent, behaviour: str) -> None:
-    """The first event is the Task; what follows are updates of it, in its context (§3.1.2, §4.2.1)."""
+    """The first event is the Task; updates of it follow, in its context (§3.1.2, §4.2.1)."""
     first, *others = await all_of(agent.send_streaming(message(behaviour)))
     assert first.WhichOneof("payload") == "task"
     assert {event.WhichOneof("payload") for event in others} <= {"status_update", "artifact_update"}
@@ -33,7 +33,7 @@ async def test_a_stream_begins_with_the_task(agent: Agent, behaviour: str) -> No
 
 
 async def test_a_stream_ends_with_the_task(agent: Agent) -> None:
-    """The last event tells the terminal state, none before it does, and the stream closes (§3.1.2)."""
+    """The last event, and only that, has the terminal state, and the stream closes (§3.1.2)."""
     events = await all_of(agent.send_streaming(message(STREAMS)))
     states = [state for event in events if (state := state_of(event)) is not None]
     assert state_of(events[-1]) == pb.TASK_STATE_COMPLETED
@@ -70,13 +70,13 @@ async def test_a_streamed_direct_answer_is_one_message(agent: Agent) -> None:
 
 
 async def test_returning_immediately_means_nothing_to_a_stream(agent: Agent) -> None:
-    """A stream goes on to the end of the task, whatever returnImmediately says (§3.2.2)."""
+    """A stream goes on to the end of the task, whatever the value of returnImmediately (§3.2.2)."""
     events = await all_of(agent.send_streaming(message(STREAMS, configuration={"returnImmediately": True})))
     assert state_of(events[-1]) == pb.TASK_STATE_COMPLETED
 
 
 async def test_a_subscription_stays_while_the_task_waits(agent: Agent) -> None:
-    """It begins with the task; interrupted is not terminal: what follows the answer comes (§3.1.6)."""
+    """It begins with the task; interrupted is not terminal: the events after the answer follow (§3.1.6)."""
     asking = await agent.send(message(ASKS))
     async with aclosing(agent.subscribe(asking.id)) as events:
         first = (await anext(events)).task

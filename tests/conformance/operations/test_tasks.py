@@ -11,13 +11,13 @@ from tests.support.wires.agent import Agent
 
 
 async def test_a_task_can_be_read_as_it_was_sent_back(agent: Agent) -> None:
-    """GetTask shows what the send returned: status, artifacts and history (§3.1.3)."""
+    """GetTask returns the result of the send: status, artifacts and history (§3.1.3)."""
     sent = await agent.send(message(WRITES_TEXT))
     assert await agent.get(sent.id) == sent
 
 
 async def test_canceling_is_idempotent(agent: Agent) -> None:
-    """Canceling again has the same effect, one after the other and at once (§3.3.1)."""
+    """Canceling again has the same effect, one after the other and concurrently (§3.3.1)."""
     asking = await agent.send(message(ASKS))
     both = await asyncio.gather(agent.cancel(asking.id), agent.cancel(asking.id))
     again = await agent.cancel(asking.id)
@@ -34,7 +34,7 @@ async def _tasks(agent: Agent, context_id: str, *behaviours: str) -> list[pb.Tas
 
 
 async def _until_listed(agent: Agent, context_id: str, *tasks: pb.Task) -> None:
-    """Wait until lists know the states of tasks: they follow what a sender is answered, a moment later."""
+    """Wait until lists have the states of tasks: they follow the answer to a sender, a moment later."""
 
     async def look() -> set[str]:
         of_states = [agent.list(contextId=context_id, status=state) for state in states]
@@ -85,7 +85,7 @@ async def test_pages_add_up_to_the_list(agent: Agent) -> None:
 
 
 async def test_artifacts_are_listed_only_if_wanted(agent: Agent) -> None:
-    """Unless includeArtifacts is true, there are none (§3.1.4)."""
+    """Unless includeArtifacts is true, they are left out (§3.1.4)."""
     context_id = fresh("context")
     (task,) = await _tasks(agent, context_id, WRITES_TEXT)
     assert not (await agent.list(contextId=context_id)).tasks[0].artifacts

@@ -15,7 +15,7 @@ async def _agent_id(stack: Stack) -> str:
 
 
 async def test_the_tenant_names_the_agent(agent: Agent, stack: Stack) -> None:
-    """Every operation takes the tenant of the agent, on every binding (§4.4.6)."""
+    """Every operation accepts the tenant of the agent, on every binding (§4.4.6)."""
     tenant = await _agent_id(stack)
     request = message(COMPLETES)
     request.tenant = tenant
@@ -36,7 +36,7 @@ async def test_an_unknown_tenant_is_refused(agent: Agent) -> None:
 
 
 async def test_the_tenant_may_stand_in_the_path(stack: Stack) -> None:
-    """REST has it as the first step of a path, too (the definition's additional bindings)."""
+    """REST accepts it as the first segment of a path, too (the definition's additional bindings)."""
     tenant = await _agent_id(stack)
     body = {"message": content(COMPLETES)}
     sent = await stack.http.post(f"/{tenant}/message:send", json=body, headers=VERSION)

@@ -1,4 +1,4 @@
-"""What is each binding's own: A2A 1.0 §9, §11; 0.3 §7.2."""
+"""Rules of each binding alone: A2A 1.0 §9, §11; 0.3 §7.2."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def _media_type(response: httpx.Response) -> str:
 
 @pytest.mark.parametrize("verb", ["GET", "POST"])
 async def test_subscribing_is_a_stream(stack: Stack, verb: str) -> None:
-    """POST by the table of methods, GET as the proto has it: both begin with the task (§5.3, §11.3.2)."""
+    """POST by the table of methods, GET by the proto: both begin with the task (§5.3, §11.3.2)."""
     task = await _send(stack, ASKS)
     path = f"/tasks/{task['id']}:subscribe"
     async with stack.http.stream(verb, path, headers=VERSION) as response:
@@ -39,7 +39,7 @@ async def test_subscribing_is_a_stream(stack: Stack, verb: str) -> None:
 
 
 async def test_a_cancel_needs_no_body(stack: Stack) -> None:
-    """The id is in the path (§11.3.2); a body may come, too."""
+    """The id is in the path (§11.3.2); a body is accepted, too."""
     for body in (None, {}, {"metadata": {"why": "tired"}}):
         task = await _send(stack, ASKS)
         response = await stack.http.post(f"/tasks/{task['id']}:cancel", json=body, headers=VERSION)
@@ -52,7 +52,7 @@ async def test_a_cancel_needs_no_body(stack: Stack) -> None:
 async def test_a_stream_of_0_3_has_one_final_update(
     agents: dict[str, Agent], name: str, behaviour: str
 ) -> None:
-    """The task first, one final status last, also where the task waits for its user (0.3 §7.2)."""
+    """The task first, one final status last, also if the task waits for its user (0.3 §7.2)."""
     wire = agents[name].wire
     events = [event async for event in wire.stream("SendStreamingMessage", {"message": content(behaviour)})]
     for event in events:

@@ -1,4 +1,4 @@
-"""How errors are told: A2A 1.0 §3.3.2, §5.4, §9.5, §10.6, §11.6."""
+"""The form of errors: A2A 1.0 §3.3.2, §5.4, §9.5, §10.6, §11.6."""
 
 from collections.abc import Awaitable, Callable
 
@@ -60,7 +60,7 @@ async def test_each_error_has_its_code_on_each_binding(each_agent: Agent, reason
     """The same failure is the same error everywhere, in the binding's own code (§5.1, §5.4).
 
     An ErrorInfo of the protocol's domain is there; details name their types (§9.5, §10.6, §11.6). The message
-    is for people, and shows nothing of the inside (§3.3.2).
+    is for people, and shows no internals (§3.3.2).
     """
     refused = await refusal(PROVOKED[reason](each_agent))
     assert (refused.reason, refused.code) == (reason, CODES[reason][each_agent.binding])
@@ -72,13 +72,13 @@ async def test_each_error_has_its_code_on_each_binding(each_agent: Agent, reason
 
 
 async def test_a_stream_that_is_refused_is_an_ordinary_error(each_agent: Agent) -> None:
-    """What is refused before the first event has the same code as without streaming (§5.4)."""
+    """A refusal before the first event has the same code as without streaming (§5.4)."""
     refused = await refusal(_unsupported_stream(each_agent))
     assert refused.code == CODES["UNSUPPORTED_OPERATION"][each_agent.binding]
     _check_http(each_agent, refused)
 
 
 def _check_http(agent: Agent, refused: Refusal) -> None:
-    """JSON-RPC tells its errors in the body of a 200; REST in the status, too."""
+    """JSON-RPC has its errors in the body of a 200; REST in the status, too."""
     expected = {JSONRPC: 200, REST: refused.code, GRPC: None}[agent.binding]
     assert refused.http_status == expected

@@ -22,7 +22,7 @@ from tests.support.wires.events import events_of
 
 
 def said(behaviour: str, **fields: object) -> dict[str, Any]:
-    """Return a message of 0.3, which makes the agent behave like that."""
+    """Return a message of 0.3 that makes the agent behave like that."""
     return {
         "kind": "message",
         "messageId": fresh(behaviour),
@@ -39,7 +39,7 @@ async def call(http: httpx.AsyncClient, method: str, params: object) -> dict[str
 
 
 async def send(http: httpx.AsyncClient, behaviour: str, **fields: object) -> dict[str, Any]:
-    """Return the task that a message leads to."""
+    """Return the task of a message."""
     params = {"message": said(behaviour, **fields), "configuration": {"blocking": True}}
     return (await call(http, "message/send", params))["result"]
 
@@ -94,7 +94,7 @@ async def test_files_have_bytes_or_a_uri(stack: Stack, behaviour: str, content: 
     ],
 )
 async def test_each_kind_of_part_is_taken(stack: Stack, part: dict[str, Any]) -> None:
-    """What a client of 0.3 sends comes back as it was (0.3 §6.5)."""
+    """Parts of a client of 0.3 come back unchanged (0.3 §6.5)."""
     task = await send(stack.http, COMPLETES, parts=[part])
     assert task["status"]["state"] == "completed"
     (mine,) = [one for one in task["history"] if one["role"] == "user"]
@@ -111,7 +111,10 @@ async def test_a_send_that_does_not_block_returns_at_once(stack: Stack) -> None:
 
 
 async def test_configs_are_set_read_listed_and_deleted(stack: Stack) -> None:
-    """The four methods of push notifications; a deletion answers null, however often (0.3 §7.5 to §7.8)."""
+    """The four methods of push notifications.
+
+    A deletion answers null, also when repeated (0.3 §7.5 to §7.8).
+    """
     task = await send(stack.http, ASKS)
     config = {"url": "https://example.com/hook", "token": "t"}
     params = {"taskId": task["id"], "pushNotificationConfig": config}
@@ -138,7 +141,7 @@ async def test_configs_are_set_read_listed_and_deleted(stack: Stack) -> None:
     ],
 )
 async def test_a_refused_stream_is_one_event(stack: Stack, method: str, params: object, code: int) -> None:
-    """Clients of 0.3 take nothing but events for an answer to these methods (0.3 §7.2, §7.9)."""
+    """Clients of 0.3 read only events as answers to these methods (0.3 §7.2, §7.9)."""
     (event,) = await stream(stack.http, method, params)
     answer = event
     assert (answer["id"], answer["error"]["code"]) == (1, code)
@@ -181,7 +184,7 @@ async def test_a_canceled_task_cannot_be_canceled_again(stack: Stack) -> None:
     ],
 )
 async def test_errors_have_the_codes_of_0_3(stack: Stack, method: str, params: object, code: int) -> None:
-    """What is wrong is told by the same numbers (0.3 §8)."""
+    """Invalid requests get the same numbers (0.3 §8)."""
     answer = await call(stack.http, method, params)
     assert answer["error"]["code"] == code
     assert answer["id"] == 1

@@ -47,7 +47,7 @@ async def test_a_config_may_be_the_whole_body(stack: Stack) -> None:
 
 
 async def test_errors_have_the_codes_of_0_3(stack: Stack) -> None:
-    """The number of the error stands in the body, beside the status of HTTP (0.3 §8)."""
+    """The number of the error is in the body, beside the status of HTTP (0.3 §8)."""
     done = await _send(stack, COMPLETES)
     unknown = await stack.http.get("/v1/tasks/none")
     canceled = await stack.http.post(f"/v1/tasks/{done['id']}:cancel")
@@ -57,7 +57,7 @@ async def test_errors_have_the_codes_of_0_3(stack: Stack) -> None:
 
 
 async def test_a_refused_stream_has_the_status_of_its_error(stack: Stack) -> None:
-    """Clients of 0.3 look at the status before they read events (0.3 §3.2.3)."""
+    """Clients of 0.3 read the status before the events (0.3 §3.2.3)."""
     done = await _send(stack, COMPLETES)
     written = await stack.http.post("/v1/message:stream", json=_said(COMPLETES, taskId=done["id"]))
     unknown = await stack.http.post("/v1/tasks/none:subscribe")
