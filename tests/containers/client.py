@@ -1,4 +1,4 @@
-"""What tests of containers ask deployments with: a client, and a model server for their agents."""
+"""A client and a model server for tests of deployments in containers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ def start_model(engine: Engine, network: str, name: str, image: str) -> None:
 
 
 class Client:
-    """Sends to the proxy, and asks again while something is down."""
+    """Sends to the proxy, and retries during outages."""
 
     def __init__(self, url: str, key: str) -> None:
         self.key = key
@@ -46,14 +46,14 @@ class Client:
         await self._http.aclose()
 
     async def send(self, text: str) -> str:
-        """Send a message until it is taken, always the same one; return the task."""
+        """Send a message until it is accepted, always the same one; return the task."""
         message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": text}]}
         params = {"message": message, "configuration": {"returnImmediately": True}}
         task = await self._ask("SendMessage", params)
         return task["task"]["id"]
 
     async def wait_for(self, task_id: str, *states: str) -> dict[str, dict[str, str]]:
-        """Ask for the task until it is in one of the states."""
+        """Read the task until it is in one of the states."""
         while True:
             task = await self._ask("GetTask", {"id": task_id})
             if task["status"]["state"].removeprefix("TASK_STATE_").lower() in states:

@@ -1,6 +1,6 @@
-"""Podman, as far as the tests of images and manifests need it: everything they make has a name of their own.
+"""Podman, for the tests of images and manifests: everything they make has a name of their own.
 
-Images of others come from no registry: `standins/` makes what stands in for them, of Debian's and PyPI's.
+Foreign images come from no registry: `standins/` replaces them with packages of Debian and PyPI.
 """
 
 import os
@@ -21,7 +21,7 @@ SUITE = "bookworm"
 
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
-# crun refuses hybrid cgroups, and without systemd there is nobody to ask for limits.
+# crun refuses hybrid cgroups, and without systemd there is no manager of limits.
 CONFIGURATION = """\
 [engine]
 runtime = "runc"
@@ -34,7 +34,7 @@ seccomp_profile = "unconfined"
 
 
 def missing() -> str:
-    """Return why containers cannot run here; empty if they can."""
+    """Return the reason why containers cannot run here; empty if they can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "containers are run by root, on Linux"
     lacking = [name for name in ("podman", "buildah", "runc", "mmdebstrap") if not shutil.which(name)]
@@ -64,12 +64,12 @@ class Engine:
         return done.stdout.strip()
 
     def succeeds(self, *arguments: str) -> bool:
-        """Whether podman ends with 0."""
+        """True if podman exits with 0."""
         done = subprocess.run(["podman", *arguments], env=self.environment, capture_output=True, check=False)
         return done.returncode == 0
 
     def make_base(self) -> None:
-        """Make the image that has Python and nothing else, unless an earlier run has."""
+        """Make the image with Python alone, unless an earlier run has."""
         if self.succeeds("image", "exists", PYTHON):
             return
         archive = self._directory / "root.tar"
@@ -94,7 +94,7 @@ class Engine:
         return image
 
     def build_standin(self, target: str, image: str) -> None:
-        """Build what stands in for an image of others, under the name that manifests have for that."""
+        """Build the stand-in for a foreign image, under its name in the manifests."""
         self.build(STANDINS / "Dockerfile", STANDINS, target, f"localhost/{image}")
 
     def is_healthy(self, container: str) -> bool:
@@ -102,14 +102,14 @@ class Engine:
         return self.succeeds("healthcheck", "run", container)
 
     def wait_until_healthy(self, container: str, seconds: float = 90) -> None:
-        """Ask its health check until it is content."""
+        """Run its health check until it passes."""
         deadline = time.monotonic() + seconds
         while not self.is_healthy(container):
             assert time.monotonic() < deadline, f"{container} is not healthy: {self.logs(container)}"
             time.sleep(0.5)
 
     def logs(self, container: str) -> str:
-        """Return the end of what a container has written."""
+        """Return the end of a container's output."""
         command = ["podman", "logs", "--tail", "40", container]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         return done.stdout + done.stderr
@@ -126,7 +126,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 
 
 def _indexes() -> Sequence[str]:
-    """Return what lets a build reach the indexes and trust the certificates that this machine does."""
+    """Return the settings with which a build reaches this machine's indexes and trusts its certificates."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "debug"], capture_output=True, text=True, check=True
     )
@@ -149,7 +149,7 @@ def _indexes() -> Sequence[str]:
 
 
 def _folder(word: str) -> Path | None:
-    """Return the folder that a setting of pip names, if it lies on this machine; of an index, all of it."""
+    """Return the folder in a setting of pip, if it is on this machine; of an index, its whole folder."""
     path = Path(word.removeprefix("file://"))
     if not (path.is_absolute() and path.is_dir()):
         return None

@@ -1,4 +1,4 @@
-"""compose.yaml as it stands, with stand-ins for what cannot be pulled: started, harmed, upgraded."""
+"""compose.yaml unchanged, with stand-ins for images that cannot be pulled: started, harmed, upgraded."""
 
 import asyncio
 import os
@@ -34,9 +34,9 @@ STANDINS = {
     "seaweedfs": ("seaweedfs", "chrislusf/seaweedfs"),
     "proxy": ("haproxy", "haproxy"),
 }
-"""Of the services that are started, those with images of others: our stand-in, and what compose.yaml names.
+"""Started services with foreign images: our stand-in, and the image in compose.yaml.
 
-Not started are Temporal's UI and what only shows what happens: collector, Jaeger, Prometheus, Grafana.
+Not started are Temporal's UI and all observability: collector, Jaeger, Prometheus, Grafana.
 """
 
 
@@ -47,8 +47,8 @@ GetTask: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[GetTaskRequest, Task]"
 class Composed:
     """compose.yaml under a project name of its own, on a loopback address of its own.
 
-    Podman 4 without systemd asks no health checks and cannot wait for them: we do both, in the order that
-    `depends_on` says.
+    Podman 4 without systemd neither runs health checks nor waits for them: we do both, in the order of
+    `depends_on`.
     """
 
     def __init__(self, engine: Engine, directory: Path, version: str) -> None:
@@ -65,7 +65,7 @@ class Composed:
         return f"http://{self.address}:8080/"
 
     def _write_environment(self, version: str) -> None:
-        """Fill in the two examples, as a newcomer would."""
+        """Complete the two example files, as a new user would."""
         made = {"EVERLOOP_VERSION": version, "EVERLOOP_BIND": self.address, "EVERLOOP_PUBLIC_URL": self.url}
         lines = (self.directory / "env.example").read_text().splitlines()
         names = [line.partition("=")[0] for line in lines if "=" in line and not line.startswith("#")]
@@ -94,7 +94,7 @@ class Composed:
         self.files.append("compose.grpc.yaml")
 
     def compose(self, *arguments: str, check: bool = True) -> str:
-        """Run podman-compose and return what it prints."""
+        """Run podman-compose and return its output."""
         done = subprocess.run(
             [
                 Path(sys.executable).with_name("podman-compose"),
@@ -126,7 +126,7 @@ class Composed:
         )
 
     def up(self, *services: str, count: int = 1) -> None:
-        """Start services, one after the other; return when they are healthy, or have done their work."""
+        """Start services, one after the other; return when they are healthy, or have exited successfully."""
         for service in services:
             scale = ("--scale", f"{service}={count}") if count > 1 else ()
             self.compose("up", "--detach", "--no-deps", *scale, service)
@@ -151,7 +151,7 @@ class Composed:
             self.engine.wait_until_healthy(container)
 
     def down(self) -> None:
-        """Remove all that was made."""
+        """Remove everything."""
         self.compose("down", "--volumes", "--timeout", "5", check=False)
         for name in self.engine.podman("ps", "--all", "--quiet", "--filter", f"name={self.project}").split():
             self.engine.podman("rm", "--force", "--time", "2", "--volumes", name, check=False)
@@ -162,7 +162,7 @@ class Composed:
 
 @pytest.fixture
 def composed(engine: Engine, version: str, tmp_path: Path) -> Iterator[Composed]:
-    """Start all that compose.yaml has, but for what only shows what happens."""
+    """Start all services of compose.yaml except observability."""
     for target, image in set(STANDINS.values()):
         engine.build_standin(target, f"{image}:standin")
     made = Composed(engine, tmp_path, version)
@@ -194,7 +194,7 @@ def _version(composed: Composed) -> str:
 
 
 def _notes(composed: Composed) -> Counter[tuple[str, str]]:
-    """Return how often each call of each task has written its note."""
+    """Return the number of notes that each call of each task has written."""
     worker = composed.containers("worker")[0]
     ledger = composed.engine.podman("exec", worker, "cat", "/var/lib/everloop/ledger.jsonl")
     lines = map(orjson.loads, ledger.splitlines())
@@ -207,7 +207,7 @@ async def test_what_is_killed_comes_back_and_an_upgrade_loses_nothing(
 ) -> None:
     """Each part is killed while a task works, then both images are replaced: each note is there once.
 
-    Then gRPC is switched on: until that its port is closed. Nobody is root, or writes into an image.
+    Then gRPC is switched on: until that its port is closed. No process is root, or writes into an image.
     """
     for container in (*composed.containers("worker"), *composed.containers("gateway")):
         assert engine.podman("exec", container, "id", "-u") == "10001"

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests, as far as `podman kube play` plays them: Deployments, and their ConfigMaps.
+"""The Kubernetes manifests, as far as `podman kube play` supports them: Deployments, and their ConfigMaps.
 
 Services, policies, disruption budgets and scaling need a cluster. Podman 4 cannot read the Secrets that it
 makes, so they are ConfigMaps here; and it translates HTTP probes into a `curl` that the images do not have:
@@ -26,7 +26,7 @@ SERVERS = {
     "s3": ("seaweedfs", "chrislusf/seaweedfs", ()),
     "valkey": ("valkey", "valkey/valkey", ("valkey-server", "--protected-mode", "no")),
 }
-"""What a cluster has: our stand-ins, and what they are started with."""
+"""Servers of a cluster: our stand-ins, and their arguments."""
 
 SETTINGS = {
     "TEMPORAL_ADDRESS": "temporal:7233",
@@ -36,7 +36,7 @@ SETTINGS = {
     "OTEL_SDK_DISABLED": "true",
     "EVERLOOP_DEMO_TOOL_DELAY": "1",
 }
-"""What an operator changes in `settings.env`."""
+"""An operator's changes in `settings.env`."""
 
 SECRETS = {
     "everloop-stores": {
@@ -61,7 +61,7 @@ class Cluster:
         engine.podman("network", "create", self.network)
 
     def start_servers(self) -> None:
-        """Start what a cluster has besides ours, and make the search attributes and the bucket."""
+        """Start the servers of a cluster besides ours, and make the search attributes and the bucket."""
         for name, (target, image, command) in SERVERS.items():
             self.engine.build_standin(target, f"{image}:standin")
             self._run(name, f"localhost/{image}:standin", *command)
@@ -105,12 +105,12 @@ class Cluster:
         return self.engine.podman("inspect", "--format", form, infra)
 
     def logs(self) -> str:
-        """Return what our containers have said last."""
+        """Return the last output of our containers."""
         names = self.engine.podman("ps", "--all", "--format", "{{.Names}}").split()
         return "\n".join(self.engine.logs(name) for name in names if name.startswith("everloop-"))
 
     def end(self) -> None:
-        """Remove all that was made."""
+        """Remove everything."""
         for file in reversed(self._played):
             self.engine.podman("kube", "down", str(file), check=False)
         for server in self._servers:
@@ -184,14 +184,14 @@ def _map(name: str, data: dict[str, str]) -> Resource:
 
 
 def _settings(resource: Resource) -> Resource:
-    """Return the settings as an operator changes them; those of gateways alone stay as they are."""
+    """Return the settings with an operator's changes; those of gateways alone stay."""
     data = resource["data"]
     changed = {**data, **SETTINGS} if "TEMPORAL_ADDRESS" in data else {**data}
     return _map(resource["metadata"]["name"], changed)
 
 
 def _adapt(pod: dict[str, Any], version: str) -> None:
-    """Name our images, and put ConfigMaps in the place of Secrets; no port is to be one of this machine's."""
+    """Set our images, and replace Secrets with ConfigMaps; no port is to be one of this machine's."""
     for container in pod["containers"]:
         kind = container["image"].rpartition("/")[2].partition(":")[0]
         container["image"] = f"localhost/{kind}:{version}"
@@ -199,7 +199,7 @@ def _adapt(pod: dict[str, Any], version: str) -> None:
         for source in container["envFrom"]:
             if secret := source.pop("secretRef", None):
                 source["configMapRef"] = secret
-        # The image has no curl, which is what podman makes of them.
+        # The image has no curl, into which podman translates them.
         for probe in ("livenessProbe", "startupProbe", "readinessProbe"):
             container.pop(probe, None)
     for volume in pod.get("volumes", []):
