@@ -1,6 +1,6 @@
-"""One target for all fuzzers, and what it says while it is fuzzed.
+"""One target for all fuzzers, and its log while it is fuzzed.
 
-The gate sends what they begin with; `make test-all` lets them fuzz.
+The gate sends the examples alone; `make test-all` fuzzes.
 """
 
 import logging

@@ -1,9 +1,9 @@
-"""What no client gets to read of the server's insides."""
+"""Internals of the server that no client may read."""
 
 import re
 
 MAX_REFUSAL = 10_000
-"""Bytes of an answer to a request that is refused."""
+"""Limit of the answer to a refused request, in bytes."""
 
 _INSIDES = re.compile(
     r"Traceback|File \"|\.py\b|line \d+, in |0x[0-9a-f]{6,}|site-packages|pydantic|protobuf|google\.rpc\.Bad"
@@ -14,6 +14,6 @@ _INSIDES = re.compile(
 
 
 def insides(text: str) -> str:
-    """Return the first words of a text that speak of modules, code or memory; empty: there are none."""
+    """Return the first words of a text about modules, code or memory; empty: there are none of them."""
     found = _INSIDES.search(text)
     return text[max(0, found.start() - 40) : found.end() + 40] if found else ""

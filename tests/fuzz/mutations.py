@@ -1,4 +1,4 @@
-"""Requests that are almost right: JSON in which something was exchanged, left out, doubled or blown up."""
+"""Requests that are almost right: JSON with a value replaced, left out, doubled or enlarged."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ BROKEN = [
     b'"1e3"',
     b'"\xd9\xa3"',  # a digit, but not of ASCII
 ]
-"""What stands in the place of a value; some of it is no JSON."""
+"""Replacements of a value; some of them are invalid JSON."""
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=20),
@@ -86,7 +86,7 @@ Path = tuple[str | int, ...]
 
 
 def paths(tree: object, at: Path = ()) -> list[Path]:
-    """Return where values are, the whole first."""
+    """Return the paths of all values, the root first."""
     found: list[Path] = [at]
     if isinstance(tree, Mapping):
         for key, value in cast("Mapping[str, object]", tree).items():
@@ -98,7 +98,7 @@ def paths(tree: object, at: Path = ()) -> list[Path]:
 
 
 def exchanges(original: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the bytes of a tree with each of its values exchanged for a third of what does not belong there.
+    """Yield the bytes of a tree with each of its values replaced by a third of the wrong ones.
 
     It is another third for each neighbour.
     """
@@ -147,7 +147,7 @@ def _other(draw: st.DrawFn, value: object, marks: list[bytes]) -> object:
 
 
 def _mark(content: bytes, marks: list[bytes]) -> str:
-    """Return what stands in a tree where bytes are to come that no encoder of JSON would write."""
+    """Return the mark for bytes that no encoder of JSON would write."""
     marks.append(content)
     return _name(len(marks) - 1)
 
@@ -164,7 +164,7 @@ def written(tree: object, marks: Sequence[bytes]) -> bytes:
 
 
 def _replaced(tree: object, path: Path) -> object:
-    """Return a copy with the first mark in that place."""
+    """Return a copy with the first mark replaced."""
     if not path:
         return _name(0)
     step, *rest = path

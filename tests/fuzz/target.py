@@ -1,4 +1,4 @@
-"""What is fuzzed: one gateway on all bindings whose tasks do nothing."""
+"""The target of the fuzzers: one gateway on all bindings whose tasks have no activities."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -43,7 +43,7 @@ class Target:
     task_id: str
 
     async def is_well(self) -> bool:
-        """Whether it still serves."""
+        """True if it still serves."""
         answer = await self.gateway.call("GetTask", {"id": self.task_id})
         return answer.json()["result"]["id"] == self.task_id
 

@@ -1,4 +1,4 @@
-"""Whatever comes to the gRPC services ends with a status that they know, and nothing of our insides."""
+"""Any input to the gRPC services ends with a known status, and without internals."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from tests.gateway.harness import unique
 from tests.support.wires.operations import LEGACY, OPERATIONS, legacy_proto, params_of
 
 TASK = "the-task-that-there-is-of-thirty-six"
-"""Stands for its id, which is as long."""
+"""A placeholder for its id, of the same length."""
 
 _KNOWN = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED"}
 
@@ -36,7 +36,7 @@ def _same(content: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class End:
-    """How a call ended: its status and what was said."""
+    """The end of a call: its status and details."""
 
     status: str
     text: str
@@ -60,7 +60,7 @@ async def call(target: Target, path: str, content: bytes, metadata: Mapping[str,
 
 
 def check(end: End) -> None:
-    """It is a status that the services know, in words that are meant for clients."""
+    """Assert that it is a status of the services, with a text for clients."""
     assert end.status in _KNOWN, end
     assert len(end.text) + len(end.metadata) <= MAX_REFUSAL
     assert not insides(end.text), end
@@ -75,7 +75,7 @@ def _kind(method: MethodDescriptor) -> type[Message]:
 
 
 def _filled(method: MethodDescriptor) -> list[bytes]:
-    """Return requests of a method that are right, or as good as."""
+    """Return valid or nearly valid requests of a method."""
     kind = _kind(method)
     params: list[dict[str, Any]] = [
         {},
@@ -104,7 +104,7 @@ def _serialized(kind: type[Message], params: Mapping[str, object]) -> bytes:
 _PIECES = [
     b"",
     b"\xff" * 10,
-    b"\x0a\x02\xff\xfe",  # a text that is no UTF-8
+    b"\x0a\x02\xff\xfe",  # a text that is not UTF-8 a surrogate
     b"\x0a\x03\xed\xa0\x80",  # a surrogate
     b"\x0a\x01\x00",
     b"\x0a\xff\xff\xff\xff\x0f",  # a length of 4 GB
@@ -117,7 +117,7 @@ _PIECES = [
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[str, bytes]:
-    """Return the path of a method and bytes for it: right ones with some cut, doubled, changed or new."""
+    """Return the path of a method and bytes for it: valid ones with some cut, doubled, changed or new."""
     method = draw(st.sampled_from(_METHODS))
     content = draw(st.sampled_from(_filled(method)))
     for _ in range(draw(st.integers(0, 3))):
@@ -132,7 +132,7 @@ def requests(draw: st.DrawFn) -> tuple[str, bytes]:
 @given(request=requests())
 @settings(FUZZ, max_examples=400)
 async def test_bytes_that_are_almost_a_request(target: Target, request: tuple[str, bytes]) -> None:
-    """Every method of both versions answers, or ends with a status that says what is wrong."""
+    """Every method of both versions answers, or ends with a status that names the problem."""
     path, content = request
     if path.endswith("/CancelTask"):  # the task is for the other examples too
         content = content.replace(TASK.encode(), b"x" * len(TASK))
@@ -151,14 +151,14 @@ _VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=6
 @given(method=st.sampled_from(_METHODS), metadata=st.dictionaries(_NAMES, _VALUES, max_size=3))
 @settings(FUZZ, max_examples=150)
 async def test_any_metadata(target: Target, method: MethodDescriptor, metadata: dict[str, str]) -> None:
-    """What comes beside a request is read as carefully."""
+    """Metadata are validated like bodies."""
     content = _filled(method)[-1].replace(TASK.encode(), b"x" * len(TASK))
 
     check(await call(target, path_of(method), content, metadata))
 
 
 async def test_messages_of_any_depth(target: Target) -> None:
-    """Data may be nested as deep as protobuf reads; deeper it is refused."""
+    """Data may be nested as deep as protobuf reads; deeper data are refused."""
     ends: set[str] = set()
     for depth in (1, 20, 40, 45, 60, 90, 1_000, 20_000):
         message = pb.Message(message_id=unique("m"), role=pb.ROLE_USER)
@@ -175,7 +175,7 @@ async def test_messages_of_any_depth(target: Target) -> None:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """Return a field of a message, as protobuf writes one that has a length."""
+    """Return a field of a message in protobuf's length-delimited form."""
     size, length = len(content), bytearray()
     while size > 127:
         length.append(size & 127 | 128)
@@ -184,7 +184,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 async def test_methods_that_there_are_not(target: Target) -> None:
-    """UNIMPLEMENTED, as gRPC has it."""
+    """UNIMPLEMENTED, as in gRPC."""
     for path in ("/lf.a2a.v1.A2AService/Nothing", "/nobody/SendMessage", "/", "/" + "x" * 5000):
         end = await call(target, path, b"")
         assert end.status == "UNIMPLEMENTED"

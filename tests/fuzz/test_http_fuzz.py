@@ -1,4 +1,4 @@
-"""Whatever comes to the bindings over HTTP is answered as they say, and nothing of our insides gets out."""
+"""Any input to the bindings over HTTP gets an answer of theirs, without internals."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from tests.support.wires.operations import LEGACY, OPERATIONS, params_of
 from tests.support.wires.wires import JSONRPC, OVER_HTTP, Reply, http_wires
 
 TASK = "the-task-that-there-is"
-"""Stands for its id."""
+"""A placeholder for its id."""
 
 INTERNAL = -32603
 _CODES = {code for code in JSON_RPC_ERROR_CODE_MAP.values() if code != INTERNAL}
@@ -55,7 +55,7 @@ _ODD_IDS = st.sampled_from(["%00", "a%2Fb", "%C3%A9" * 200, "%ff", "..", ":", " 
 
 @dataclass(frozen=True)
 class Request:
-    """A request, on the wire of this name."""
+    """A request on the binding of this name."""
 
     wire: str
     method: str
@@ -67,7 +67,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Sample:
-    """A request that is right, if it names a task; `tree` is its body, if it has one."""
+    """A valid request, if it names a task; `tree` is its body, if it has one."""
 
     request: Request
     tree: Mapping[str, Any] | None
@@ -99,7 +99,7 @@ _PUSH = {"url": HOOK, "token": "t", "authentication": {"scheme": "Bearer", "cred
 _MESSAGE: dict[str, Any] = {
     "messageId": "new",
     "contextId": "new",
-    "taskId": "nobody",  # which is found out last
+    "taskId": "nobody",  # which is found last
     "role": "ROLE_USER",
     "parts": [
         {"text": "hi", "metadata": {"a": 1}},
@@ -131,7 +131,7 @@ _FULL: dict[str, dict[str, Any]] = {
         "metadata": {"a": 1},
     },
 }
-"""The parameters of a message with all that it can have, by version."""
+"""The parameters of a message with all of its fields, by version."""
 
 
 def _tree(version: str, params: object) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _no_json(constant: str) -> NoReturn:
 
 
 def check(reply: Reply, wire: str = f"{JSONRPC} 1.0") -> None:
-    """It is an answer of the binding: a result, or a refusal of a known code that tells only what it must."""
+    """Assert that it is an answer of the binding: a result, or a known code without internals."""
     told: Any = json.loads(reply.body.decode(), parse_constant=_no_json)  # Python alone reads Infinity too
     refused = reply.refusal
     if wire.startswith("REST"):
@@ -201,7 +201,7 @@ def check(reply: Reply, wire: str = f"{JSONRPC} 1.0") -> None:
 
 
 def batched(bodies: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
-    """Yield the bodies, so many at a time."""
+    """Yield the bodies in batches of this size."""
     remaining = iter(bodies)
     while batch := [*islice(remaining, size)]:
         yield batch
@@ -211,14 +211,14 @@ def batched(bodies: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
 @given(request=requests())
 @settings(FUZZ, max_examples=1000)
 async def test_requests_that_are_almost_right(target: Target, request: Request) -> None:
-    """Fields of other types, gone, twice or of any size: a result or a refusal, never a failure."""
+    """Fields of other types, missing, twice or of any size: a result or a refusal, never a failure."""
     check(await send(target, request), request.wire)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
 async def test_anything_in_the_place_of_any_field_of_a_message(target: Target, version: str) -> None:
-    """Text that is no UTF-8, numbers of thousands of digits, brackets by the thousand."""
+    """Text that is not UTF-8, numbers of thousands of digits, brackets by the thousand."""
     for bodies in batched(exchanges(_tree(version, _FULL[version])), 8):
         for reply in await asyncio.gather(*(post(target, version, body) for body in bodies)):
             check(reply)
@@ -228,7 +228,7 @@ async def test_anything_in_the_place_of_any_field_of_a_message(target: Target, v
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
 async def test_what_passes_as_content_can_be_worked_on(target: Target, version: str) -> None:
-    """Whatever a message may hold, a task starts with it, and is shown with it."""
+    """A task starts with any valid content of a message, and shows it."""
     is_old = version == "0.3"
     data = {"kind": "data", "data": {"a": "@mark-0@"}} if is_old else {"data": "@mark-0@"}
     text = {"kind": "text", "text": "@mark-0@"} if is_old else {"text": "@mark-0@"}
@@ -261,7 +261,7 @@ async def test_bodies_that_are_no_requests(target: Target, body: bytes, wire: st
 
 
 async def test_every_sample_is_understood(target: Target) -> None:
-    """What the fuzzer starts from is right: the gateway refuses none as malformed, and still serves."""
+    """The fuzzer's samples are valid: the gateway refuses none as malformed, and still serves."""
     for sample in _SAMPLES:
         reply = await send(target, sample.whole)
         check(reply, sample.request.wire)
