@@ -31,7 +31,7 @@ _PORT = 8000
 
 @dataclass
 class Cluster:
-    """The machines, and what runs on them."""
+    """The machines and their processes."""
 
     directory: Path
     network: Network
@@ -47,7 +47,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """Where clients find the gateways: at the proxy."""
+        """The address of the gateways for clients: that of the proxy."""
         return _url(self.proxy)
 
     def machines(self, kind: str) -> list[Host]:
@@ -72,9 +72,9 @@ class Cluster:
 
 @asynccontextmanager
 async def running_cluster(directory: Path, seed: int) -> AsyncGenerator[Cluster]:
-    """Yield a cluster in which everything is ready; nothing of it is left at the end.
+    """Yield a ready cluster; nothing of it is left at the end.
 
-    The test is skipped where machines cannot be made, or where there is no nginx.
+    The test is skipped if machines cannot be made, or if there is no nginx.
     """
     require_namespaces()
     nginx = require_nginx()
@@ -162,7 +162,7 @@ def _url(host: Host) -> str:
 
 
 def _listening_outside(command: Sequence[str]) -> list[str]:
-    """Return the command of a server of one machine, for one that others reach.
+    """Return the command of a server of one machine, changed so that others reach it.
 
     It listens on the loopback interface too: the services of Temporal's dev server call each other there.
     """
@@ -199,7 +199,7 @@ def _s3_answers(host: Host) -> bool:
 
 
 def _is_ready(host: Host) -> bool:
-    """Whether /readyz says so; it is asked without a client that takes longer to make than to ask."""
+    """True if /readyz says so; a raw request is faster than making a client."""
     connection = http.client.HTTPConnection(host.address, _PORT, timeout=10)
     with closing(connection):
         try:

@@ -29,7 +29,7 @@ from tests.support.servers.processes import ROOT
 T = TypeVar("T")
 
 NETWORK = "198.18.0"
-"""Set aside for tests of networks (RFC 2544). Each run has it to itself: it collides with nothing."""
+"""Reserved for tests of networks (RFC 2544). Each run has it to itself: there are no collisions."""
 
 CLONE_NEWNET = 0x40000000  # sched.h
 TUNSETIFF = 0x400454CA  # linux/if_tun.h
@@ -52,21 +52,21 @@ class Host:
     namespace: int
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """Return the command that runs this one here, until it ends or this process does."""
+        """Return a command that runs this one on the machine, until it ends or this process does."""
         entered = f"--net=/proc/{os.getpid()}/fd/{self.namespace}"
         # It dies with the thread that starts it: start it from the main one.
         return ["nsenter", entered, "--", "setpriv", "--pdeathsig", "KILL", "--", *command]
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call a function here: what sockets it makes, or threads it starts, belong to this machine."""
+        """Call a function on the machine: its sockets and threads belong to the machine."""
         return _in_thread(lambda: (_enter(self.namespace), function())[1])
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What befalls packets from one address to another; "" means any.
+    """A fault of packets from one address to another; "" means any.
 
-    `loss`: how likely a packet is lost, 0 to 1. `delay`: seconds by which it comes later.
+    `loss`: probability of a loss, 0 to 1. `delay`: seconds of delay.
     """
 
     source: str = ""
@@ -76,24 +76,24 @@ class Fault:
 
 
 def one_way(source: Host, target: Host) -> list[Fault]:
-    """All is lost on the way from one machine to another; what it answers arrives."""
+    """All packets from one machine to another are lost; the other direction works."""
     return [Fault(source.address, target.address, loss=1)]
 
 
 def partition(one: Host, other: Host) -> list[Fault]:
-    """All is lost between two machines, in silence."""
+    """All packets between two machines are silently lost."""
     return [*one_way(one, other), *one_way(other, one)]
 
 
 @dataclass
 class Harm:
-    """How many packets a fault has lost or delayed, known once it is over."""
+    """The packets that a fault has lost or delayed, set when it is over."""
 
     packets: int = 0
 
 
 class Network:
-    """Hosts, and the switch between them. Add all hosts, then `start`; the `with` block takes it all away."""
+    """Hosts, and the switch between them. Add all hosts, then `start`; the `with` block removes them."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -143,7 +143,7 @@ class Network:
 
     @contextmanager
     def suffers(self, faults: Sequence[Fault]) -> Generator[Harm]:
-        """Let these faults hold while the block runs."""
+        """Apply these faults while the block runs."""
         numbers = {next(self._numbers): fault for fault in faults}
         harm = Harm()
         self._faults |= numbers
@@ -157,7 +157,10 @@ class Network:
             harm.packets = sum(counts.get(str(number), 0) for number in numbers)
 
     def _tell(self) -> dict[str, int]:
-        """Tell the switch all faults; return what each fault it knew has harmed, once it has understood."""
+        """Send all faults to the switch.
+
+        Return the packets that each earlier fault has harmed, once it has answered.
+        """
         assert self._switch
         assert self._switch.stdin
         assert self._switch.stdout
@@ -168,7 +171,7 @@ class Network:
 
 
 def require_namespaces() -> None:
-    """Skip the test where machines cannot be made."""
+    """Skip the test if machines cannot be made."""
     if sys.platform != "linux":
         pytest.skip("network namespaces are Linux's")
     for tool in ("nsenter", "setpriv"):
@@ -182,7 +185,7 @@ def require_namespaces() -> None:
 
 
 def _in_thread(function: Callable[[], T]) -> T:
-    """Call in a thread of its own: a thread that has entered a namespace is good for nothing else."""
+    """Call in a thread of its own: a thread that has entered a namespace cannot be used for anything else."""
     values: list[T] = []
     errors: list[BaseException] = []
 

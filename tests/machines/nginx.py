@@ -1,4 +1,4 @@
-"""nginx from Debian, installed or only unpacked, in front of several gateways."""
+"""nginx from Debian, installed or only unpacked, before several gateways."""
 
 import os
 import shutil
@@ -46,7 +46,10 @@ http {{
 
 @cache
 def require_nginx() -> str:
-    """Return the path of nginx; without one in PATH it is fetched from Debian and unpacked, not installed."""
+    """Return the path of nginx.
+
+    If it is not in PATH it is downloaded from Debian and unpacked, not installed.
+    """
     if found := shutil.which("nginx"):
         return found
     unpacked = Path(tempfile.gettempdir(), f"everloop-nginx-{os.getuid()}")
@@ -70,7 +73,7 @@ def _unpack(target: Path) -> None:
 
 
 def _fetch(folder: Path) -> None:
-    """Download the package; the lists of packages are fetched only where there are none, or old ones."""
+    """Download the package; the lists of packages are downloaded only if they are missing or old."""
     download = ["apt-get", "download", "nginx"]
     if subprocess.run(download, cwd=folder, check=False, capture_output=True, timeout=60).returncode:
         subprocess.run(["apt-get", "update"], check=True, capture_output=True, timeout=120)

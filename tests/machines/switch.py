@@ -1,7 +1,7 @@
 """The switch between the machines, a process: `python -m tests.machines.switch SEED PORTS`.
 
-PORTS is a JSON object, address → descriptor of the interface. Each line of its input holds all faults that
-hold from now on, by number; it answers with how many packets each fault before has harmed. It ends with its
+PORTS is a JSON object, address → descriptor of the interface. Each line of its input holds all faults from
+now on, by number; it answers with the number of packets that each fault before has harmed. It ends with its
 input, and the interfaces of all machines end with it.
 """
 
@@ -21,7 +21,7 @@ _PACKETS_AT_ONCE = 256
 
 @dataclass
 class _Rule:
-    """A fault as the switch applies it."""
+    """A fault in the form of the switch."""
 
     source: bytes
     target: bytes
@@ -30,7 +30,7 @@ class _Rule:
     harmed: int = 0
 
     def applies(self, packet: bytes) -> bool:
-        """Whether it goes from the source to the target; their addresses stand in the header of IPv4."""
+        """True if the packet goes from the source to the target, by its IPv4 header."""
         return packet[12:16].startswith(self.source) and packet[16:20].startswith(self.target)
 
 
@@ -55,7 +55,7 @@ class Switch:
                 ready = {key.fd for key, _ in selector.select(self._until_due())}
                 for port in self._ports.values():
                     self._read(port)
-                if sys.stdin.fileno() in ready:  # last: what was sent before it counts as before
+                if sys.stdin.fileno() in ready:  # last: earlier packets count as before
                     is_told = self._obey(sys.stdin.readline())
                 self._send_due()
 
@@ -68,7 +68,7 @@ class Switch:
         harmed = {number: rule.harmed for number, rule in self._rules.items()}
         wanted = json.loads(line)
         self._rules = {number: self._rules.get(number) or self._rule(**wanted[number]) for number in wanted}
-        print(json.dumps(harmed), flush=True)  # noqa: T201 -- the answer to whoever started us
+        print(json.dumps(harmed), flush=True)  # noqa: T201 -- the answer to the parent process
         return True
 
     def _rule(self, *, source: str, target: str, loss: float, delay: float) -> _Rule:

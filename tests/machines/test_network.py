@@ -1,4 +1,4 @@
-"""The network of the tests itself: it harms what it is told to, and nothing else."""
+"""The network of the tests itself: it applies the given faults, and no others."""
 
 import socket
 import time
@@ -54,7 +54,7 @@ def _bound(host: Host) -> socket.socket:
 
 
 def test_a_one_way_partition_loses_one_direction_alone(pair: Pair) -> None:
-    """What is lost stays lost; the other direction works meanwhile, and both work afterwards."""
+    """Lost packets stay lost; the other direction works meanwhile, and both work afterwards."""
     network, one, other = pair
     with network.suffers(one_way(one.host, other.host)) as harm:
         one.send("lost", other)
@@ -67,7 +67,7 @@ def test_a_one_way_partition_loses_one_direction_alone(pair: Pair) -> None:
 
 
 def test_a_partition_loses_both_directions(pair: Pair) -> None:
-    """Between these two machines alone: each still hears others, here itself."""
+    """Between these two machines alone: each still reaches others, here itself."""
     network, one, other = pair
     with network.suffers(partition(one.host, other.host)) as harm:
         one.send("lost", other)
