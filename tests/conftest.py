@@ -14,7 +14,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 
-# gRPC's handlers of fork would run in the children that tests start, and abort some of them (SIGABRT).
+# gRPC's fork handlers would run in the children that tests start, and abort some of them (SIGABRT).
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 from everloop.runtime.redis import connect_redis
@@ -30,16 +30,16 @@ from tests.support.servers.redis_cluster import running_cluster_as_server
 from tests.support.servers.tls import certificate_files
 from tests.support.stores import DATABASES
 
-# A killed server loses nothing that the kernel has; waiting for the disk made tests three times as long.
+# A killed server loses nothing in the kernel's buffers; waiting for the disk made tests three times as long.
 TEMPORAL_OPTIONS.extend(["--sqlite-pragma", "synchronous=0"])
 
-# A busy machine may hold up any example for longer than Hypothesis's 200 ms.
+# A busy machine may delay any example for longer than Hypothesis's 200 ms.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let all tests that do not ask for a server of a certain kind run on a cluster."""
+    """Add an option to run on a Redis cluster, except tests that request a server of a certain kind."""
     parser.addoption("--redis-cluster", action="store_true", help="run Redis as a cluster of six servers")
 
 
@@ -52,21 +52,21 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
     if config.getoption("--redis-cluster"):
         RUNNING_CLUSTERS.append(running_cluster_as_server)
-    if config.getoption("markexpr") == "not slow":  # nothing is fetched from elsewhere
+    if config.getoption("markexpr") == "not slow":  # these fetch nothing from other hosts
         _trust_nobody(config)
-    # Whoever starts us in the background of a script ignores SIGINT, and so would all commands under test.
+    # A script that starts us in the background ignores SIGINT, and so would all commands under test.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _trust_nobody(config: pytest.Config) -> None:
-    """Spare each client of HTTP the certificates of this machine, which take it 25 ms to read."""
+    """Save each client of HTTP the 25 ms for reading this machine's certificates."""
     folder = TemporaryDirectory()
     config.add_cleanup(folder.cleanup)
     os.environ["SSL_CERT_FILE"] = str(certificate_files("nobody", Path(folder.name)))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out on a cluster what is about one server of Redis."""
+    """Deselect on a cluster the tests of a single Redis server."""
     if config.getoption("--redis-cluster"):
         of_one = [item for item in items if item.get_closest_marker("one_server")]
         config.hook.pytest_deselected(items=of_one)
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collections between tests the modules and the tests themselves."""
+    """Freeze the modules and the tests, so that collections between tests skip them."""
     gc.collect()
     gc.freeze()
 
@@ -83,14 +83,14 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Say what a test waited for that its timeout ended: the lines of its tasks that await one another.
+    """Report the awaited lines of a test that its timeout ended.
 
     Then end it: its timeout stops the event loop and not the test, whose workers would wait at the end of the
     run for a Temporal that is gone.
     """
     report = yield
     if call.excinfo and str(call.excinfo.value).startswith("Timeout"):
-        # Asked of the collector: what was interrupted has no running loop to ask.
+        # From the collector: the interrupted code has no running loop.
         objects: list[object] = gc.get_objects()
         tasks = [cast("asyncio.Task[object]", found) for found in objects if isinstance(found, asyncio.Task)]
         tasks = [task for task in tasks if not task.done()]
@@ -104,7 +104,7 @@ def pytest_runtest_makereport(
 
 
 def _awaited(awaited: object) -> Iterator[str]:
-    """Yield where a coroutine is, where the one is that it awaits, and so on."""
+    """Yield the position of a coroutine, of the one that it awaits, and so on."""
     while awaited is not None:
         kind = "ag" if hasattr(awaited, "ag_frame") else "cr"
         if frame := getattr(awaited, f"{kind}_frame", None):
@@ -114,14 +114,14 @@ def _awaited(awaited: object) -> Iterator[str]:
 
 @pytest.fixture(autouse=True, scope="module")
 def old_garbage() -> Iterator[None]:
-    """Collect what outlived the test that made it; a look at everything takes too long after each test."""
+    """Collect objects that outlived their test; a full collection takes too long after each test."""
     yield
     gc.collect()
 
 
 @pytest.fixture(autouse=True)
 def garbage() -> Iterator[None]:
-    """Collect what a test leaves, while its event loop rests."""
+    """Collect the garbage of a test while its event loop rests."""
     yield
     gc.collect(1)
 
@@ -135,7 +135,7 @@ async def redis_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def redis(redis_url: str) -> AsyncGenerator[Redis]:
-    """An empty database: in the one of `redis_url` gateways call tasks failed that Temporal does not know."""
+    """An empty database: in that of `redis_url` gateways fail tasks that are not in Temporal."""
     async with connect_redis(redis_url.replace("/0", "/1")) as client:
         await client.flushdb()
         DATABASES.append(client)

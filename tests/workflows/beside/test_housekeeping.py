@@ -92,9 +92,7 @@ async def test_a_kind_that_fails_does_not_stop_the_others(run: Run) -> None:
     result, port = await run({Kind.VIEWS: [CleanResult(removed=2, cursor="a"), refused]})
     assert [kind for kind, _ in port.calls][-1] is Kind.RETENTIONS
     failed = result.kinds[Kind.VIEWS]
-    assert failed == KindResult(
-        removed=2, failure="HousekeepingRefused: nobody knows"
-    )  # so that it begins again
+    assert failed == KindResult(removed=2, failure="HousekeepingRefused: nobody knows")  # no cursor
     assert not result.kinds[Kind.PAYLOADS].failure
 
 
