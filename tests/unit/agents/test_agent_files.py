@@ -1,4 +1,4 @@
-"""Agents that users wrote, found in modules and directories; what is broken in them is told in one line."""
+"""Agents of users, found in modules and directories; each broken one gets an error of one line."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from everloop import Agent
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Write files into a directory beneath the working one; nothing of them is remembered."""
+    """Write files into a directory below the working one, and drop their cached modules."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
 
@@ -49,7 +49,7 @@ def ids(registry: AgentRegistry) -> list[str]:
 
 
 def test_all_files_of_a_directory_define_agents(write: Write) -> None:
-    """By name of the file, then in order of definition; lists count, what is private does not."""
+    """By name of the file, then in order of definition; lists count, private names do not."""
     several = """
 from everloop import Agent
 last, first, hidden, made = (Agent(id=id_, name="A", description="") for id_ in ("z", "a", "hidden", "made"))
@@ -65,7 +65,7 @@ more = [made]
 
 
 def test_the_list_agents_says_the_order(write: Write) -> None:
-    """Its first agent is the default one, whatever was defined or imported before it."""
+    """Its first agent is the default one, in any order of definition or import."""
     boss = """
 from helper import helper
 from everloop import Agent
@@ -79,7 +79,7 @@ agents = [boss, helper]
 
 
 def test_files_of_a_directory_may_import_each_other(write: Write) -> None:
-    """A helper, or another file with an agent, which stays one agent wherever it is named."""
+    """A helper, or another file with an agent, which is one agent in every file that names it."""
     boss = """
 from dataclasses import dataclass
 from _shared_words import TEXT
@@ -99,7 +99,7 @@ class Needs:
 
 
 def test_one_file_may_be_named(write: Write) -> None:
-    """Others beside it are not served; it may import them, and what the working directory has."""
+    """Others beside it are not served; it may import them, and modules of the working directory."""
     boss = f"import mine, _words\n{ONE.format(name='boss')}"
     write(boss=boss, other=ONE.format(name="other"), _words="ID = 'boss'", __init__="")
 
@@ -108,7 +108,7 @@ def test_one_file_may_be_named(write: Write) -> None:
 
 
 def test_a_file_does_not_shadow_what_is_installed(write: Write) -> None:
-    """It may be called as a package is: who imports that still gets the package."""
+    """A file with the name of a package does not replace it in other imports."""
     write(
         openai=ONE.format(name="openai"), json=ONE.format(name="json"), **{"with-dash": ONE.format(name="x")}
     )
@@ -167,7 +167,7 @@ Mine()
     ids=["agent", "setting", "import", "library", "exit", "panic", "group", "settings"],
 )
 def test_a_broken_definition_is_told_by_file_line_and_reason(write: Write, text: str, expected: str) -> None:
-    """The innermost line of the user's own; one line in all, without what pydantic was given."""
+    """The innermost line of the user's own; one line in all, without the input of pydantic."""
     write(broken_definition=text)
 
     said = refused("mine")
@@ -196,7 +196,7 @@ def test_a_broken_definition_is_told_by_file_line_and_reason(write: Write, text:
 def test_a_place_without_agents_is_told(
     write: Write, monkeypatch: pytest.MonkeyPatch, location: str, expected: str
 ) -> None:
-    """With what was expected there."""
+    """With the expected content."""
     write(helping="x = [1]\n_agent = None").joinpath("notes.txt").write_text("no agent")
     write("empty", _only_helping="")
     module = f"{ONE.format(name='one')}\nnumber = 1\nmixed = [one, 1]"
@@ -206,13 +206,13 @@ def test_a_place_without_agents_is_told(
 
 
 def test_two_agents_that_cannot_be_told_apart_are_named_with_their_files(write: Write) -> None:
-    """An id and a version are one agent's."""
+    """An id and a version identify one agent."""
     write(a_one=ONE.format(name="same"), b_one=ONE.format(name="same"))
     assert refused("mine").startswith("mine/b_one.py:3: agent 'same': mine/a_one.py:3 has one of the same id")
 
 
 def test_files_that_would_be_taken_for_each_other_are_refused(write: Write) -> None:
-    """Two of one name in two directories, or a helper that is called as an installed module is."""
+    """Two files of one name in two directories, or a helper with the name of an installed module."""
     write("first", one=ONE.format(name="one"), _words="")
     write("second", two=ONE.format(name="two"), _words="")
     write("third", three=ONE.format(name="three"), _bisect="")
@@ -223,7 +223,7 @@ def test_files_that_would_be_taken_for_each_other_are_refused(write: Write) -> N
 
 
 def test_a_broken_helper_is_told_by_its_own_line(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by that of the file which imports it; also where it is the package above a module."""
+    """Not by that of the file which imports it; also if it is the package above a module."""
     write(one="import _helping_badly", _helping_badly="\n\nraise KeyError('KEY')")
     write("pack_that_breaks", __init__="\n1 / 0", agent="")
     monkeypatch.syspath_prepend(Path.cwd())

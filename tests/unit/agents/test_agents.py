@@ -1,4 +1,4 @@
-"""What an agent's author is told when a definition is wrong."""
+"""Errors of wrong definitions for an agent's author."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -85,7 +85,7 @@ def test_a_task_pins_all_that_the_loop_needs() -> None:
 
 
 def test_an_agent_without_a_model_has_no_last_call() -> None:
-    """Nobody would read that it is the last, nor that no tool works."""
+    """The model would neither read of its last call nor of failing tools."""
 
     async def reply(_turn: Turn) -> AssistantMessage:
         return AssistantMessage(text="Done.")
@@ -95,7 +95,7 @@ def test_an_agent_without_a_model_has_no_last_call() -> None:
 
 
 def test_a_task_pins_which_tools_write_artifacts() -> None:
-    """Which one an answer without an artifact is asked for by, and that they run one after another."""
+    """The one that an answer without an artifact has to call, and that they run one after another."""
     defined = agent(plugins=[tools(search), artifacts("granular")], ensure_artifact=True).spec
 
     assert defined.artifact_tool == "create_artifact"
@@ -120,7 +120,7 @@ def test_a_task_pins_which_tools_write_artifacts() -> None:
     ids=count(),
 )
 def test_a_wrong_agent_is_refused_where_it_is_written(define: Callable[[], object], expected: str) -> None:
-    """The message names what is wrong."""
+    """The error names the problem."""
     with pytest.raises(AgentDefinitionError, match=expected):
         define()
 
@@ -151,13 +151,13 @@ def _positional(query: str, /) -> str:
     ],
 )
 def test_a_function_that_is_no_tool_is_refused(function: Callable[..., str], expected: str) -> None:
-    """A model needs to know what a tool is for, and passes arguments by name."""
+    """A model needs a description of a tool, and passes arguments by name."""
     with pytest.raises(ToolDefinitionError, match=expected):
         tool(function)
 
 
 def test_the_first_agent_is_the_default_and_ids_are_unique() -> None:
-    """An agent that is not there is named with those that are."""
+    """The error for an unknown agent lists the existing ones."""
     registry = AgentRegistry([agent("one"), agent("two")])
 
     assert registry.default.id == "one"
@@ -169,14 +169,14 @@ def test_the_first_agent_is_the_default_and_ids_are_unique() -> None:
 
 
 def test_a_version_that_is_gone_is_replaced_by_the_current_one() -> None:
-    """Its task goes on with what there is; who asked sees by the version that it is another one."""
+    """Its task goes on with it; the version in the result shows the replacement."""
     new = agent("one", version="2")
 
     assert AgentRegistry([new, agent("one", version="1")]).find("one", "0") is new
 
 
 def test_definitions_without_a_version_are_told_apart_by_what_they_say() -> None:
-    """A prompt, a tool or a limit that differs makes another version; the same twice is a mistake."""
+    """A different prompt, tool or limit makes another version; identical ones are an error."""
     new, old = agent(plugins=[prompt("Be brief.")]), agent(plugins=[prompt("Be long.")])
     registry = AgentRegistry([new, old])
 
@@ -186,7 +186,7 @@ def test_definitions_without_a_version_are_told_apart_by_what_they_say() -> None
 
 
 def test_an_agent_that_is_given_is_served_behind_the_others() -> None:
-    """It is found wherever its agent is, with those that it was given itself; none of them is the default."""
+    """It is found with its parent, and so are its own sub-agents; none of them is the default."""
     writer = agent("writer", plugins=[sub_agent(agent("reader"))])
     asking = agent("asking", plugins=[sub_agent(writer), handoff(agent("boss"))])
 
@@ -198,7 +198,7 @@ def test_an_agent_that_is_given_is_served_behind_the_others() -> None:
 
 
 def test_an_agent_that_is_given_describes_itself() -> None:
-    """What it can do is what the model reads, unless something else is said."""
+    """The model reads its capabilities, unless the author gives a description."""
     writer = Agent(id="writer", name="Writer", description="Writes poems.")
 
     described = [plugin.tools[0].description for plugin in (sub_agent(writer), handoff(writer))]
@@ -208,7 +208,7 @@ def test_an_agent_that_is_given_describes_itself() -> None:
 
 
 def test_agents_that_other_workers_would_have_to_serve_are_told() -> None:
-    """That may be on purpose; the line names who asks for whom, and what there is."""
+    """That may be on purpose; the line names caller, callee, and the served agents."""
     asking = agent("asking", plugins=[sub_agent("writer"), sub_agent("editor"), handoff("boss")])
 
     missed = AgentRegistry([asking, agent("writer")]).missed

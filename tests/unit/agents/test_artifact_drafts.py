@@ -1,4 +1,4 @@
-"""Reading a tool call that the model still writes: what it is about to put into an artifact."""
+"""Reading an unfinished tool call of the model: the content of its artifact."""
 
 import json
 
@@ -43,7 +43,7 @@ DATA = DataPart(data={"a": [1]})
     ],
 )
 def test_an_update_is_read_while_it_is_written(written: str, expected: ArtifactDraft | None) -> None:
-    """Nothing is taken for granted that may still change: names when they are whole, data when they end."""
+    """Only final values are used: complete names, and data at their end."""
     assert read_update(written) == expected
 
 
@@ -66,13 +66,13 @@ def test_an_update_is_read_while_it_is_written(written: str, expected: ArtifactD
     ],
 )
 def test_small_tools_are_read_too(read: DraftReader, written: str, expected: ArtifactDraft | None) -> None:
-    """Each tool of the granular style says as early as it can what it is about to do."""
+    """Each tool of the granular style is read as early as possible."""
     assert read(written) == expected
 
 
 @given(st.text(), st.booleans(), st.data())
 def test_what_is_read_grows(text: str, is_escaped: object, data: st.DataObject) -> None:
-    """However far the arguments have come, with whatever escapes: nothing is taken back."""
+    """With any part of the arguments and any escapes: no text is taken back."""
     call: dict[str, JsonValue] = {"artifact_id": "p", "content": text}
     written = json.dumps(call, ensure_ascii=bool(is_escaped))
     before = ""

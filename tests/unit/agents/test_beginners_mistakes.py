@@ -1,4 +1,4 @@
-"""What somebody reads who writes their first agent and makes a mistake: file, line, and what to write."""
+"""Errors for beginners' mistakes in a first agent: file, line, and remedy."""
 
 from pathlib import Path
 
@@ -145,7 +145,7 @@ STATEMENTS = [
 def test_a_mistake_is_one_line_that_says_where_it_is_and_what_to_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, line: str
 ) -> None:
-    """The line is that of the file where it is wrong, and no traceback follows."""
+    """The line is that of the wrong file, and no traceback follows."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # which is restored, with all that load_agents adds
     file = tmp_path / "first_agent.py"

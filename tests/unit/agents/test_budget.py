@@ -1,4 +1,4 @@
-"""A budget: when the model is told, and when its tools are taken away."""
+"""A budget: the note to the model, and the removal of its tools."""
 
 import pytest
 
@@ -18,7 +18,7 @@ REQUEST = ModelRequest(
 async def asked(
     usage: Usage, limits: dict[str, float], request: ModelRequest = REQUEST
 ) -> ModelRequest | None:
-    """Return what a budget makes of a model call of a task that has used so much."""
+    """Return the changes of a budget to a model call of a task with this usage."""
     plugin = budget(**limits)  # pyright: ignore[reportArgumentType] -- a table of limits
     context = HookContext(task_id="t", context_id="c", owner="o", agent_id="a", iteration=3, usage=usage)
     made = await plugin.before_model_call(context, request)
@@ -27,7 +27,7 @@ async def asked(
 
 
 def note(request: ModelRequest | None) -> str:
-    """Return what the model is told at the end, after all that it is told anyway."""
+    """Return the note at the end, after all other messages."""
     assert request
     *history, last = request.messages
     assert tuple(history) == REQUEST.messages
@@ -60,7 +60,7 @@ ANSWER_NOW = "answer now with what you have"
     ],
 )
 async def test_the_model_is_told_what_is_left(usage: Usage, limits: dict[str, float], told: str) -> None:
-    """From the share on that the agent says; in the end it has no tools any more, and has to answer."""
+    """From the agent's share on; in the end it has no tools any more, and has to answer."""
     made = await asked(usage, limits)
 
     if told:
@@ -73,7 +73,7 @@ async def test_the_model_is_told_what_is_left(usage: Usage, limits: dict[str, fl
 
 
 async def test_a_tool_that_has_to_be_called_stays() -> None:
-    """The answer is there already; without its artifact the task would have failed."""
+    """The answer exists already; without its artifact the task would have failed."""
     forced = ModelRequest("m", REQUEST.messages, TOOLS[:1], ModelSettings(tool_choice="f"))
 
     assert await asked(Usage(input_tokens=2), {"tokens": 1}, forced) is None
@@ -89,6 +89,6 @@ async def test_a_tool_that_has_to_be_called_stays() -> None:
     ],
 )
 def test_a_budget_that_nobody_could_keep_is_refused(limits: dict[str, float], problem: str) -> None:
-    """Where it is written, with what to change."""
+    """In the line of its definition, with the remedy."""
     with pytest.raises(AgentDefinitionError, match=f"^budget: .*{problem}"):
         budget(**limits)  # pyright: ignore[reportArgumentType] -- a table of limits

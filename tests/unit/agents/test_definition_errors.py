@@ -1,4 +1,4 @@
-"""What authors read of a wrong setting, as a whole: who has it, what was given, and what to give."""
+"""Complete errors of wrong settings for authors: owner, given value, and remedy."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -47,7 +47,7 @@ def _refused(define: Callable[..., object], *given: object, **settings: object) 
     with pytest.raises(AgentDefinitionError) as caught:
         define(*given, **settings)
     context = None if caught.value.__suppress_context__ else caught.value.__context__
-    assert (caught.value.__cause__, context) == (None, None)  # a traceback does not show what was given
+    assert (caught.value.__cause__, context) == (None, None)  # a traceback does not show the given value
     return str(caught.value)
 
 
@@ -69,7 +69,7 @@ def skill(**settings: object) -> Skill:
 
 
 PLACES: dict[Callable[..., object], str] = {agent: "agent 'one'", act: "tool 'act'", skill: "skill 'sum'"}
-"""What lines begin with; those of classes do with their names."""
+"""The beginnings of lines; those of classes are their names."""
 
 WRONG: list[tuple[Callable[..., object], Settings, str]] = [
     (Limits, {"iterations": 0}, "iterations is 0; give a whole number from 1"),
@@ -139,7 +139,7 @@ WRONG: list[tuple[Callable[..., object], Settings, str]] = [
 
 @pytest.mark.parametrize(("define", "settings", "line"), WRONG, ids=count())
 def test_a_wrong_setting_is_one_line(define: Callable[..., object], settings: Settings, line: str) -> None:
-    """It names the agent or tool, or else the class; the setting, its value, and what to give instead."""
+    """It names the agent or tool, or else the class; the setting, its value, and the remedy."""
     assert _refused(define, **settings) == f"{PLACES.get(define) or define.__name__}: {line}"
 
 
@@ -181,7 +181,7 @@ def test_a_value_that_is_given_by_its_place_is_named_too(
     ids=count(),
 )
 def test_a_secret_is_not_shown(define: Callable[..., object], settings: Settings, line: str) -> None:
-    """Of values that may hold others the line has the type, of settings that do not exist the name."""
+    """For values that may contain secrets the line has the type, for unknown settings the name."""
     told = _refused(define, **settings)
 
     assert told.startswith(line)

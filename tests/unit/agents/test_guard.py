@@ -1,4 +1,4 @@
-"""What a guard lets run: by the names of tools, deny before approve before allow."""
+"""Calls that a guard allows: by the names of tools, deny before approve before allow."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ async def _decision(plugin: Plugin, tool: str) -> str:
     ],
 )
 async def test_the_strictest_list_that_names_a_tool_decides(tool: str, expected: str) -> None:
-    """Upper and lower case differ; a tool that no list names is denied where that is the default."""
+    """Names are case-sensitive; a tool in no list is denied if that is the default."""
     plugin = guard(allow=["read_*"], approve=["write_*", "*_costly"], deny=["*_secret"], default="deny")
 
     assert await _decision(plugin, tool) == expected
@@ -41,7 +41,7 @@ async def test_the_strictest_list_that_names_a_tool_decides(tool: str, expected:
 
 @pytest.mark.parametrize("default", ["deny", "approve"])
 async def test_the_default_decides_about_all_others(default: Decision) -> None:
-    """Whatever it is."""
+    """With each default."""
     assert await _decision(guard(deny=["rm"], default=default), "other") == default
 
 
@@ -55,7 +55,7 @@ async def test_the_default_decides_about_all_others(default: Decision) -> None:
     ids=["approve", "deny", "nothing"],
 )
 async def test_the_model_reads_what_it_may_do_instead(plugin: Plugin, expected: str) -> None:
-    """Beside the tool that it may not call."""
+    """It is listed beside the denied tool."""
     said = await plugin.before_tool(CONTEXT, ToolCall(id="c", name="x", arguments="{}"))
 
     assert said == Veto(f"the tool 'x' is not allowed here ({expected})")
@@ -74,7 +74,7 @@ async def test_the_model_reads_what_it_may_do_instead(plugin: Plugin, expected: 
     ids=["none", "text", "empty", "twice", "scope", "default"],
 )
 def test_a_guard_that_makes_no_sense_is_refused(rules: dict[str, Any], problem: str) -> None:
-    """Where it is written."""
+    """In the line of its definition."""
     with pytest.raises(AgentDefinitionError, match=r"^guard: ") as refused:
         guard(**rules)
 
@@ -113,5 +113,5 @@ MORE_APPROVE = GuardRules(approve=("send",), approvers="tasks:approve")
     ids=["none", "deny", "owner", "scope_after_owner", "scope_before_owner", "two_scopes"],
 )
 def test_any_guard_may_want_an_approval(guards: tuple[GuardRules, ...], expected: str) -> None:
-    """The first scope that one names wins over the owner."""
+    """The first scope of a guard wins over the owner."""
     assert approvers_of(guards, "send") == expected

@@ -1,4 +1,4 @@
-"""Output models: clients get data that fit the schema, and read them back; other models cannot be defined."""
+"""Output models: clients get data that fit the schema, and read them back; others cannot be defined."""
 
 import json
 from datetime import date, datetime, timedelta
@@ -107,7 +107,7 @@ class Place(NamedTuple):
 
 
 class Many(BaseModel):
-    """What else there is."""
+    """All other types."""
 
     pet: Annotated[Dog | Cat, Field(discriminator="kind")]
     price: Decimal
@@ -144,7 +144,7 @@ GOOD: list[tuple[type[BaseModel], dict[str, Any] | list[Any]]] = [
 
 @pytest.mark.parametrize(("output", "answer"), GOOD, ids=lambda each: getattr(each, "__name__", ""))
 def test_clients_read_back_what_fits_the_schema(output: type[BaseModel], answer: object) -> None:
-    """After the way over A2A, where numbers are doubles."""
+    """After the transport over A2A, where numbers are doubles."""
     Agent(id="one", name="", description="", output=output)
     reply = as_output(AssistantMessage(text=json.dumps(answer)), output)
     sent = plain(Part(data=json.loads(reply.text)).to_proto().data)
@@ -224,7 +224,7 @@ BAD: dict[str, tuple[type[BaseModel], str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_model_that_writes_something_else_is_refused(case: str) -> None:
-    """Where the agent is defined: clients would get what they are not promised, or cannot read."""
+    """When the agent is defined: clients would get other data than the schema's, or unreadable ones."""
     output, problem = BAD[case]
     begin = f"agent 'one': clients could not read the data of output {output.__name__}: "
     with pytest.raises(AgentDefinitionError, match=f"^{begin}.*{problem}"):
@@ -232,7 +232,7 @@ def test_a_model_that_writes_something_else_is_refused(case: str) -> None:
 
 
 def test_a_serializer_that_says_nothing_is_seen_when_there_is_an_answer() -> None:
-    """The failure names the field; what the answer says is not repeated."""
+    """The failure names the field; values of the answer are not repeated."""
 
     class Quiet(BaseModel):
         at: datetime

@@ -17,7 +17,7 @@ from everloop.workflows.contract.messages import ToolCall
 
 @pytest.mark.parametrize("method", [*HOOKS, "list_tools", "get_tool", "close"])
 def test_a_hook_that_is_not_async_is_refused(method: str) -> None:
-    """When the plugin is made, not when a task comes to it."""
+    """When the plugin is made, not when a task calls it."""
 
     def answer_at_once(*_: object) -> None:
         return None
@@ -35,7 +35,7 @@ async def draw(text: str) -> str:
 
 
 def test_a_digest_tells_what_the_model_is_told() -> None:
-    """Not how the tool runs, and not in which order its schema is written."""
+    """Not the function of the tool, and not the order of keys in its schema."""
     first = Tool(draw.function, "t", "T.", schema={"properties": {"a": {}, "b": {}}, "required": ["a"]})
     second = replace(first, schema={"required": ["a"], "properties": {"b": {}, "a": {}}})
     others = [
@@ -54,7 +54,7 @@ CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="a")
 
 
 class Ledger:
-    """Stands for what the example calls its own."""
+    """Stands for the example's own service."""
 
     async def is_blocked(self, account: str) -> bool:
         return account == "Eve"
@@ -71,7 +71,7 @@ class Ledger:
     ids=["veto", "approval", "nothing", "changed"],
 )
 async def test_the_example_of_the_documentation_works(arguments: dict[str, object], expected: object) -> None:
-    """As it stands there."""
+    """Unchanged from its page."""
     (example,) = (
         each for each in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL) if "Payments" in each
     )
@@ -86,7 +86,10 @@ async def test_the_example_of_the_documentation_works(arguments: dict[str, objec
 
 
 def test_a_task_knows_which_tools_may_ask() -> None:
-    """Operators read it at the first activity of such a call: the agent, the tool or a guard may want it."""
+    """Operators read it at the first activity of such a call.
+
+    The agent, the tool or a guard may need an approval.
+    """
     plain = Agent(id="a", name="A", description="", plugins=[tools(draw)])
     guarded = replace(plain, plugins=[tools(draw), guard(approve=["d*"])])
     watched = replace(plain, plugins=[tools(draw), guard(deny=["x"])])

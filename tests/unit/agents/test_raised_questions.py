@@ -1,4 +1,4 @@
-"""Questions that tools raise: what people are asked, and what is refused because nobody could answer it."""
+"""Questions that tools raise: valid ones, and ones that are refused because no answer is possible."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -35,6 +35,6 @@ SCHEMA: dict[str, JsonValue] = {"type": "object", "required": ["hour"]}
     ids=count(),
 )
 def test_a_question_that_nobody_could_answer(ask: Callable[[], QuestionRequired], expected: str) -> None:
-    """It is refused where it is raised, and the message says what to change."""
+    """It is refused when it is raised, and the error has the remedy."""
     with pytest.raises(QuestionDefinitionError, match=expected):
         ask()

@@ -1,4 +1,4 @@
-"""`everloop new` and `everloop add`: what they write, and what they leave as it is."""
+"""`everloop new` and `everloop add`: written files, and unchanged ones."""
 
 import ast
 import shlex
@@ -57,7 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_all_that_is_added_to_a_new_project_is_loaded(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each command shows what it adds, and the agent then has it, not one of its sub-agents."""
+    """Each command shows its addition, and the agent then has it, not one of its sub-agents."""
     assert run(["new", "some-agent"]) == 0
     for kind, name in ADDED:
         assert run(["add", kind, name, "--file", "some-agent/agent.py"]) == 0
@@ -73,7 +73,7 @@ def test_all_that_is_added_to_a_new_project_is_loaded(
 def test_what_to_type_next_can_be_typed_as_it_stands(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where the path has a space, as many folders of people have."""
+    """Also if the path has a space, as users' folders often have."""
     path = folder / "My projects" / "some-agent"
     assert run(["new", str(path)]) == 0
 
@@ -84,7 +84,7 @@ def test_what_to_type_next_can_be_typed_as_it_stands(
 
 @pytest.mark.parametrize("text", [BY_HAND, WITHOUT_PLUGINS, BY_HAND.replace("\n", "\r\n")])
 def test_files_that_people_wrote_are_added_to(folder: Path, text: str) -> None:
-    """However the agent is laid out; what was there stays, line by line."""
+    """In any layout of the agent; existing lines stay unchanged."""
     file = folder / "mine.py"
     file.write_bytes(text.encode())
     for kind, name in ADDED:
@@ -112,7 +112,7 @@ def _stays(line: str) -> bool:
 def test_a_file_that_is_not_as_expected_stays_as_it_is(
     folder: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
 ) -> None:
-    """What to write into it is printed instead, as Python."""
+    """Instead the command prints the Python lines to add."""
     (folder / "mine.py").write_text(text)
 
     assert run(["add", "tool", "second", "--file", "mine.py"]) == 1
@@ -142,7 +142,7 @@ def test_a_file_that_is_not_as_expected_stays_as_it_is(
 def test_what_cannot_be_done_is_one_line_and_writes_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, problem: str
 ) -> None:
-    """Folders with something in them, bad names, files that are not there."""
+    """Folders that are not empty, bad names, missing files."""
     (folder / "full").mkdir()
     (folder / "full" / "file").write_text("")
     (folder / "mine.py").write_text(BY_HAND)
@@ -160,7 +160,7 @@ def test_what_cannot_be_done_is_one_line_and_writes_nothing(
 def test_each_line_that_a_process_wrote_is_a_line(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for names that are no setting, which were told when the settings were read."""
+    """Except unknown names of settings, which were reported when the settings were read."""
     monkeypatch.setenv("EVERLOOP_MODLE", "x")
     (folder / "agent.py").write_text("agent = 1\n")
     misspelt = "EVERLOOP_MODLE is set, but no setting is called so: it changes nothing"

@@ -1,4 +1,4 @@
-"""The command `everloop` as a process: help, what is wrong, tab completion, output that others read."""
+"""The command `everloop` as a process: help, errors, tab completion, output for programs."""
 
 import json
 import os
@@ -29,7 +29,7 @@ HEAD, ROWS = ("ID", "NOTE"), [("a", "[bold]as it is[/bold]"), ("b", "\x1b[2J gon
 def everloop_command(
     *arguments: str, directory: Path = ROOT, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command, with nothing of Temporal or Redis in its environment but what is given."""
+    """Run the command, without variables of Temporal or Redis except the given ones."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TEMPORAL_", "EVERLOOP_", "COLUMNS"))}
     command = [sys.executable, "-m", "everloop", *arguments]
     environment = {**kept, "PYTHONPATH": str(ROOT), **variables}
@@ -44,7 +44,7 @@ def everloop_command(
 
 
 def test_the_help_names_every_command() -> None:
-    """In plain text where nobody looks at a terminal, and within 80 columns."""
+    """In plain text without a terminal, and within 80 columns."""
     done = everloop_command("--help")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -55,7 +55,7 @@ def test_the_help_names_every_command() -> None:
 
 
 def test_help_loads_nothing_that_commands_need() -> None:
-    """So that it answers at once, as tab completion does."""
+    """It answers at once, as tab completion does."""
     program = (
         "import sys; from everloop.cli.app import run; early = {'pydantic', 'rich'} & sys.modules.keys(); "
         "run(['schedules', 'add', '--help']); "
@@ -90,7 +90,7 @@ def test_help_loads_nothing_that_commands_need() -> None:
 def test_a_wrong_command_line_is_one_line(
     arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On stderr, with where to read how it is right, and exit code 2."""
+    """On stderr, with the way to the help, and exit code 2."""
     assert run(arguments) == 2
 
     said = capsys.readouterr()
@@ -100,7 +100,7 @@ def test_a_wrong_command_line_is_one_line(
 
 
 def test_a_worker_that_was_given_no_agents_says_whose_lacks_a_model(tmp_path: Path) -> None:
-    """Else its user searches their own files for an agent that they never wrote."""
+    """Otherwise its user searches their own files for an agent that they never wrote."""
     done = everloop_command("worker", directory=tmp_path, OPENAI_API_KEY="")
 
     assert done.returncode == 1
@@ -111,7 +111,7 @@ def test_a_worker_that_was_given_no_agents_says_whose_lacks_a_model(tmp_path: Pa
 def test_an_address_without_its_scheme_is_no_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error says how an address begins, because that is what was meant."""
+    """The error has the beginning of an address, because an address was meant."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
     assert run(["send", "hello", "--profile", "localhost:8080"]) == 2
@@ -136,7 +136,7 @@ def test_settings_of_a_stack_that_cannot_work_are_one_line(
     variables: dict[str, str],
     line: str,
 ) -> None:
-    """Nothing is started; it names the variable, and the exit code is 1."""
+    """Nothing is started; the line names the variable, and the exit code is 1."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "EVERLOOP_MODEL"):
         monkeypatch.setenv(name, variables.get(name, ""))
     monkeypatch.setenv("EVERLOOP_PORT", variables.get("EVERLOOP_PORT", ""))
@@ -151,7 +151,7 @@ def test_settings_of_a_stack_that_cannot_work_are_one_line(
 def test_where_no_state_can_be_kept_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    """It names the folder, what is wrong with it, and how to choose another one."""
+    """It names the folder, the problem, and the way to choose another one."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "EVERLOOP_MODEL", "EVERLOOP_PORT"):
         monkeypatch.setenv(name, "")
     (file := tmp_path / "file").touch()
@@ -166,11 +166,11 @@ def test_where_no_state_can_be_kept_is_one_line(
 def test_a_misspelt_setting_of_a_project_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the terminal, not only in the logs of the processes; what is meant is proposed."""
+    """In the terminal, not only in the logs of the processes; the right name is suggested."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "agent.py").touch()
     (tmp_path / ".env").write_text("EVERLOOP_MODLE=ollama/qwen3\n")
-    monkeypatch.setenv("EVERLOOP_MODLE", "")  # so that it is taken back: the command keeps what `.env` says
+    monkeypatch.setenv("EVERLOOP_MODLE", "")  # so that it is restored: the command loads the values of `.env`
     (file := tmp_path / "file").touch()
 
     assert run(["dev", "--directory", str(file / "state")]) == 1
@@ -183,7 +183,7 @@ def test_a_misspelt_setting_of_a_project_is_told(
 def test_what_nobody_foresaw_is_a_line_without_values(
     capsys: pytest.CaptureFixture[str], *, is_grouped: bool
 ) -> None:
-    """A message, or a variable, may hold a secret: it says where to look, not what was there."""
+    """A message, or a variable, may hold a secret: the line names the place, not the value."""
     with pytest.raises(KeyError) as unforeseen:
         {}["hunter2"]
 
@@ -198,7 +198,7 @@ def test_what_nobody_foresaw_is_a_line_without_values(
 
 
 def test_a_broken_installation_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """It names the module that is missing, and says what to do."""
+    """It names the missing module and the remedy."""
     assert report(ModuleNotFoundError("No module named 'redis'", name="redis")) == 1
 
     assert capsys.readouterr().err == (
@@ -207,7 +207,7 @@ def test_a_broken_installation_is_said_to_be_one(capsys: pytest.CaptureFixture[s
 
 
 def test_tables_are_plain_where_programs_read_them(capsys: pytest.CaptureFixture[str]) -> None:
-    """Columns without colours, however wide; what is in a cell is neither markup nor steers a terminal."""
+    """Columns without colours, in full width; cells contain neither markup nor control sequences."""
     print_table(HEAD, [*ROWS, ("c", "x" * 300)])
 
     assert capsys.readouterr().out.splitlines() == [
@@ -219,7 +219,7 @@ def test_tables_are_plain_where_programs_read_them(capsys: pytest.CaptureFixture
 
 
 def running_beside(directory: Path, temporal_address: str) -> None:
-    """Leave what a stack leaves that runs in this directory."""
+    """Write the record of a stack that runs in this directory."""
     (directory / ".everloop").mkdir()
     ports = {"temporal": int(temporal_address.rpartition(":")[2])}
     (directory / ".everloop" / "ports.json").write_text(json.dumps(ports))
@@ -227,7 +227,10 @@ def running_beside(directory: Path, temporal_address: str) -> None:
 
 
 def test_temporals_command_finds_the_stack_of_the_directory(tmp_path: Path, temporal_address: str) -> None:
-    """Unless the environment, or an option, names another server; the exit code is its own."""
+    """Unless the environment, or an option, names another server.
+
+    The exit code is that of Temporal's command.
+    """
     running_beside(tmp_path, temporal_address)
     ask = ("temporal", "operator", "namespace", "describe", "--command-timeout", "5s")
 
@@ -243,7 +246,7 @@ def test_temporals_command_finds_the_stack_of_the_directory(tmp_path: Path, temp
 
 
 def test_a_stack_that_does_not_run_is_not_found(tmp_path: Path) -> None:
-    """Its ports may be somebody else's by now, or nobody's; a broken file counts as none."""
+    """Its ports may be free or used by other processes; a broken record is ignored."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         running_beside(tmp_path, f"127.0.0.1:{unused.getsockname()[1]}")
@@ -273,7 +276,7 @@ NO_KEYS = "EVERLOOP_ENCRYPTION_KEYS_FILE: the file cannot be read"
 def test_what_runs_or_asks_servers_reads_the_file_of_the_folder(
     tmp_path: Path, temporal_address: str, command: str, variable: str, told: str
 ) -> None:
-    """`.env` counts as it does for `everloop dev`."""
+    """`.env` applies as for `everloop dev`."""
     (tmp_path / ".env").write_text(f"{variable}\n")
     address = {} if variable.startswith("TEMPORAL_") else {"TEMPORAL_ADDRESS": temporal_address}
     agents = {"EVERLOOP_AGENTS": "everloop.examples.conformance:agent"}
@@ -297,7 +300,7 @@ def test_a_misspelt_name_in_the_file_of_the_folder_is_told_once(tmp_path: Path, 
 def test_the_stack_of_a_folder_goes_before_its_file_and_the_environment_before_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporal_address: str
 ) -> None:
-    """The stack's own processes do not go by what the file says of Temporal and Redis, either."""
+    """The stack's own processes ignore the file's settings of Temporal and Redis, too."""
     for name in list(os.environ):
         if name.startswith(("TEMPORAL_", "EVERLOOP_")):
             monkeypatch.delenv(name)
@@ -323,7 +326,7 @@ def test_the_stack_of_a_folder_goes_before_its_file_and_the_environment_before_b
 
 
 def test_what_talks_to_agents_does_not_read_the_file_of_the_folder(tmp_path: Path) -> None:
-    """A folder of somebody else's cannot say where keys are sent."""
+    """A foreign folder cannot redirect keys."""
     (tmp_path / ".env").write_text("EVERLOOP_PROFILE=http://127.0.0.1:9/elsewhere\n")
 
     done = everloop_command("agents", directory=tmp_path, XDG_CONFIG_HOME=str(tmp_path))
@@ -364,7 +367,7 @@ runpy.run_module("everloop", run_name="__main__")
 @pytest.mark.parametrize("module", ["typer", "everloop.client"])
 @pytest.mark.parametrize("interrupt", ["raised", "another error", "ignored"])
 def test_ctrl_c_ends_a_command_while_it_is_imported(module: str, interrupt: str) -> None:
-    """Exit code 130 and no trace, also if it comes out as another error, as of pydantic, or not at all."""
+    """Exit code 130 and no trace, also if it becomes another error, as in pydantic, or is swallowed."""
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, module, interrupt],
         cwd=ROOT,
@@ -378,7 +381,7 @@ def test_ctrl_c_ends_a_command_while_it_is_imported(module: str, interrupt: str)
 
 @pytest.mark.parametrize("command", ["temporal"])
 def test_a_program_that_is_missing_is_told(command: str) -> None:
-    """With how to install it."""
+    """With the command that installs it."""
     program = (
         f"import sys; sys.executable = '/nowhere/python'; sys.argv = ['everloop', {command!r}]; "
         "from everloop.__main__ import main; main()"

@@ -1,4 +1,4 @@
-"""The demo proves what it says: it fails when a run or an effect is missing, doubled, or of nobody."""
+"""The demo proves its claims: it fails if a run or an effect is missing, doubled, or unknown."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ RIGHT = Count(Record(CALLS, model_attempts=(1, 2)), starts={"1": 1, "2": 1, "3":
 
 
 def test_every_call_once_is_right() -> None:
-    """A note that was refused leaves no line. The table has a line for each tool, and their sum."""
+    """A refused note has no line. The table has a line for each tool, and their sum."""
     RIGHT.check_once()
 
     assert RIGHT.rows == [
@@ -48,6 +48,6 @@ def with_calls(*calls: RecordedCall) -> Count:
     ],
 )
 def test_a_count_that_does_not_add_up_fails_the_demo(count: Count, reason: str) -> None:
-    """Whichever of the records disagrees, the message names what and which call."""
+    """Whichever of the records disagrees, the error names the difference and the call."""
     with pytest.raises(DemoError, match=reason):
         count.check_once()

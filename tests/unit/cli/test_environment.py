@@ -1,4 +1,4 @@
-"""The command `everloop` in an odd environment: that does no harm, or is one line with a remedy."""
+"""The command `everloop` in an unusual environment: it works, or prints one line with the remedy."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ FULL = Path("/dev/full")
 
 
 def in_shell(line: str, *, optimize: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a line of a shell, in which `everloop` is the command and `$PYTHON` its Python."""
+    """Run a line of a shell with the command `everloop`, and its Python as `$PYTHON`."""
     kept = {
         k: v for k, v in os.environ.items() if not k.startswith(("TEMPORAL_", "EVERLOOP_", "LC_", "LANG"))
     }
@@ -34,7 +34,7 @@ def in_shell(line: str, *, optimize: str = "", **variables: str) -> subprocess.C
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_a_closed_output_is_nowhere(closed: str) -> None:
-    """As services start: nothing is told, and nothing that is opened later takes its place."""
+    """As services start: no output is written, and no later file takes its descriptor."""
     done = in_shell(f"everloop --version {closed}")
     assert (done.returncode, done.stderr) == (0, "")
     failed = in_shell(f"everloop nonsense {closed}")
@@ -44,7 +44,7 @@ def test_a_closed_output_is_nowhere(closed: str) -> None:
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("command", ["--version", "--help", "doctor --json"])
 def test_a_full_output_is_told(command: str) -> None:
-    """With what is wrong, and exit code 1."""
+    """With the reason, and exit code 1."""
     done = in_shell(f"everloop {command} >{FULL}")
     assert (done.returncode, done.stderr) == (
         1,
@@ -53,7 +53,7 @@ def test_a_full_output_is_told(command: str) -> None:
 
 
 def test_an_output_that_knows_fewer_letters_gets_others_in_their_place(tmp_path: Path) -> None:
-    """Umlauts and marks are no reason to fail; in JSON they are escaped."""
+    """Umlauts and marks do not fail; in JSON they are escaped."""
     add = "everloop profiles add home http://grün.example --auth none"
     variables = {"PYTHONIOENCODING": "ascii", "XDG_CONFIG_HOME": str(tmp_path)}
     done = in_shell(f"{add} >/dev/null; everloop profiles list; everloop profiles list --json", **variables)
@@ -66,14 +66,14 @@ def test_an_output_that_knows_fewer_letters_gets_others_in_their_place(tmp_path:
     "variables", [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}], ids=str
 )
 def test_arguments_are_read_in_utf_8_whatever_the_locale(variables: dict[str, str]) -> None:
-    """A locale that is not set, as in containers and services, says nothing of what was typed."""
+    """Without a locale, as in containers and services, arguments are UTF-8 too."""
     done = in_shell("everloop send grüß --profile http://127.0.0.1:9", **variables)
     assert done.returncode == 1
     assert done.stderr.startswith("everloop: no answer from http://127.0.0.1:9 ")
 
 
 def test_an_argument_in_another_encoding_is_told() -> None:
-    """With its place, and what was expected."""
+    """With its position, and the expected encoding."""
     done = in_shell("everloop send \"$(printf 'gr\\374n')\" --profile http://127.0.0.1:9")
     assert (done.returncode, done.stderr) == (
         2,
@@ -125,7 +125,7 @@ UNUSABLE = {
 @pytest.mark.parametrize("command", ["worker", "gateway"])
 @pytest.mark.parametrize("variable", UNUSABLE)
 def test_a_process_names_the_variable_that_a_library_would_fail_on(command: str, variable: str) -> None:
-    """In one line, at its start, and without what may be a password in it."""
+    """In one line, at its start, and without a possible password."""
     value, line = UNUSABLE[variable]
     agents = {"EVERLOOP_AGENTS": "everloop.examples.conformance:agent", "EVERLOOP_MODEL": "ollama/x"}
     done = everloop_command(command, directory=ROOT, **{**agents, variable: value})
@@ -148,7 +148,7 @@ def test_what_others_set_in_another_encoding_does_no_harm() -> None:
 
 @pytest.mark.parametrize("command", ["everloop worker", "everloop gateway", "$PYTHON -OO -m everloop.worker"])
 def test_processes_that_lack_docstrings_say_so(command: str) -> None:
-    """Models read those of tools. What needs none works."""
+    """Models read docstrings of tools. Processes that need none work."""
     done = in_shell(command, optimize="-OO")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
     assert done.stderr.startswith("everloop: Python runs with -OO ")

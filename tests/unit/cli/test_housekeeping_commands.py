@@ -1,4 +1,4 @@
-"""What the commands of the housekeeping say; what they do is tested with real servers."""
+"""Output of the housekeeping commands; their effects are tested with real servers."""
 
 import io
 import json
@@ -31,7 +31,7 @@ RESULT = HousekeepingResult(
 
 
 class ToldRuns(HousekeepingRuns):
-    """Runs whose outcome is known."""
+    """Runs with given results."""
 
     def __init__(self, result: HousekeepingResult, known: ScheduleStatus) -> None:
         self.task_queue = "q"
@@ -51,7 +51,7 @@ def fresh(last_runs: tuple[ScheduledRun, ...] = ()) -> ScheduleStatus:
 
 @pytest.fixture
 def connected(monkeypatch: pytest.MonkeyPatch) -> Callable[[HousekeepingResult, ScheduleStatus], None]:
-    """Let commands meet these runs."""
+    """Connect commands to these runs."""
 
     def connect(result: HousekeepingResult, known: ScheduleStatus) -> None:
         async def runs() -> HousekeepingRuns:
@@ -66,7 +66,7 @@ Connect = Callable[[HousekeepingResult, ScheduleStatus], None]
 
 
 def test_a_run_is_a_table(connected: Connect, capsys: pytest.CaptureFixture[str]) -> None:
-    """A kind a line; beside the count it says what is left or failed, the reasons are on stderr."""
+    """A line for each kind; beside the count are left and failed ones, the reasons are on stderr."""
     connected(RESULT, fresh())
 
     assert run(["housekeeping", "run"]) == 1
@@ -99,7 +99,7 @@ def test_programs_read_json(connected: Connect, capsys: pytest.CaptureFixture[st
 
 
 class OddTasks:
-    """Tasks of which one is answered in a way that nobody expects."""
+    """Tasks of which one gets an unexpected answer."""
 
     async def view(self, task_id: str) -> TaskView:
         if task_id == "odd":
@@ -108,7 +108,7 @@ class OddTasks:
 
 
 async def test_an_odd_task_keeps_no_other_from_being_restored() -> None:
-    """It is named, with what was wrong."""
+    """It is named, with the problem."""
     progress, odd = Progress(io.StringIO()), cast("Any", OddTasks())
     rebuild = Rebuild(odd, odd, odd, progress, at_once=1)
     await rebuild.restore([FoundTask("odd", is_running=True), FoundTask("gone", is_running=True)])
@@ -119,7 +119,7 @@ async def test_an_odd_task_keeps_no_other_from_being_restored() -> None:
 def test_a_server_that_is_away_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It names the variable that tells where the server is."""
+    """It names the variable of the server's address."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -148,7 +148,7 @@ def test_a_wrong_time_to_live_names_its_variable(
 
 
 def test_tasks_are_chosen_by_agent_and_owner() -> None:
-    """Whatever signs their names hold; and by their queue, so that another Everloop's stay out."""
+    """With any characters in their names; and by queue, which leaves out those of another Everloop."""
     query = Chosen("q'", "it's", "a\\b", NOON).query
     assert r"AND TaskQueue = 'q\'' AND" in query
     assert query.endswith(r"AND AgentId = 'it\'s' AND Owner STARTS_WITH 'a'")

@@ -1,4 +1,4 @@
-"""Schedules: what is read from the command line, and what Temporal is told."""
+"""Schedules: arguments of the command line, and calls of Temporal."""
 
 import re
 import socket
@@ -53,7 +53,7 @@ def test_what_is_no_interval_is_refused(text: str) -> None:
 
 
 def test_a_scheduled_task_is_that_of_a_message() -> None:
-    """Of the agent it knows the id alone, so that it begins with what is current; it may say its context."""
+    """It has the agent's id alone, so that it begins with the current version; it may name its context."""
     defined = definition(owner="acme", context_id="talk", name="daily", priority=2)
     action = action_of(defined)
 
@@ -69,7 +69,7 @@ def test_a_scheduled_task_is_that_of_a_message() -> None:
 
 
 def test_the_same_schedule_has_the_same_id() -> None:
-    """Adding it again, after a lost answer, finds it; another message, time, owner or context is another."""
+    """A repeat, after a lost answer, finds it; another message, time, owner or context makes another one."""
     differing = [
         definition(parts=(TextPart(text="Read."),)),
         definition(recurrence=Recurrence("0 8 * * *")),
@@ -96,7 +96,7 @@ def test_the_same_schedule_has_the_same_id() -> None:
 def test_a_wrong_argument_is_told(
     capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
-    """In one line before anything is connected; exit code 2, as of every command line."""
+    """In one line before any connection; exit code 2, as for every command line."""
     assert run(arguments) == 2
     assert expected in capsys.readouterr().err.splitlines()[-1]
 
@@ -123,7 +123,7 @@ def test_what_stops_a_command_is_one_line(
     arguments: list[str],
     expected: str,
 ) -> None:
-    """Exit code 1; it says what is wrong."""
+    """Exit code 1 and the reason."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     monkeypatch.setenv("EVERLOOP_AGENTS", f"{__name__}:AGENTS")
     for name, value in variables.items():
@@ -149,7 +149,7 @@ def test_what_stops_a_command_is_one_line(
 def test_a_wrong_variable_of_temporal_is_told_without_its_value(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, value: str, expected: str
 ) -> None:
-    """Where it may be a key."""
+    """It may be a key."""
     monkeypatch.setenv(name, value)
 
     assert run(LIST) == 1
@@ -162,7 +162,7 @@ def test_a_wrong_variable_of_temporal_is_told_without_its_value(
 def test_a_temporal_that_does_not_answer_is_waited_for_so_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where somebody accepts connections: as long as is given, not as long as libraries try."""
+    """Also if a process accepts connections: for the given time, not for the retries of libraries."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setattr("everloop.runtime.schedules.schedules.ANSWER_TIMEOUT", timedelta(seconds=0.5))
@@ -177,7 +177,7 @@ def test_a_temporal_that_does_not_answer_is_waited_for_so_long(
 def test_a_wrong_file_of_temporal_is_told_without_its_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str
 ) -> None:
-    """Where it is wrong is enough; the line may have a key."""
+    """The position is enough; the line may contain a key."""
     (tmp_path / "temporal.toml").write_text(f"[profile.default]\n{line}\n")
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.toml"))
 

@@ -1,4 +1,4 @@
-"""What people see: `everloop dev` while they save files, and calls of a task that they follow."""
+"""Terminal output: `everloop dev` while files are saved, and calls of a task that is followed."""
 
 import asyncio
 import sys
@@ -28,7 +28,7 @@ from everloop.client import (
 
 
 def test_a_warning_stands_apart_from_its_fields() -> None:
-    """Nobody has to find out where the words end, nor what a traceback comes to."""
+    """The end of the words is visible, and so is the start of a traceback."""
     record = {"event": "model call failed", "level": "warning", "attempt": 2, "context_id": "c"}
     line = rendered({**record, "exception": "Traceback …\n  File …\nKeyError: no key"})
 
@@ -40,7 +40,10 @@ def test_a_warning_stands_apart_from_its_fields() -> None:
     "event", ["tool failed", "Completing activity as failed", "another version of the agent continues"]
 )
 def test_what_another_line_says_is_shown_once(event: str) -> None:
-    """Why a call failed, which Temporal's library says again; that tasks go on with what was saved."""
+    """The reason of a failed call, which Temporal's library repeats.
+
+    The note that tasks go on with saved code.
+    """
     assert rendered({"event": event, "level": "warning", "exception": "Traceback …"}) is None
 
 
@@ -50,7 +53,7 @@ def test_what_another_line_says_is_shown_once(event: str) -> None:
 def test_a_call_whose_arguments_are_not_known_has_no_empty_ones(
     arguments: dict[str, JsonValue] | None, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who answers an approval follows the task from there: what came before is not sent again."""
+    """An answer to an approval starts the stream there: earlier calls are not sent again."""
     Screen().show(ToolCallEnded(call=ToolCall(id="1", name="buy", arguments=arguments, result="bought")))
 
     assert capsys.readouterr().err.strip() == shown
@@ -69,7 +72,7 @@ def test_a_call_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_retry_of_the_model_is_told_by_the_status_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    """It says why and when; of a tool, and of a sub-agent's model, no status says anything."""
+    """It has reason and time; a tool's or a sub-agent model's retry has no status."""
     screen = Screen()
     for path, data in (
         ((), {"reason": "it is busy"}),
@@ -85,7 +88,7 @@ def test_a_retry_of_the_model_is_told_by_the_status_alone(capsys: pytest.Capture
 async def test_a_draft_that_was_interrupted_is_written_whole_and_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A killed worker leaves half a sentence; the next one goes on with it below what happened meanwhile."""
+    """A killed worker leaves half a sentence; the next one continues it below the lines in between."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     screen, working = Screen(), TaskState.WORKING
     screen.show(TextDelta(text="I look "))
@@ -107,7 +110,7 @@ async def test_a_draft_that_was_interrupted_is_written_whole_and_once(
 async def test_what_is_live_is_drawn_where_lines_are_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A thread of its own would draw while a line is printed: one of either could be left over."""
+    """A thread of its own would draw during a print: a piece of either could be left over."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     before, screen = threading.active_count(), Screen()
@@ -122,7 +125,10 @@ async def test_what_is_live_is_drawn_where_lines_are_printed(
 
 
 async def test_files_are_watched_before_agents_are_loaded(tmp_path: Path) -> None:
-    """It says so first; a file that is saved while nobody takes the next names is told all the same."""
+    """The line comes first.
+
+    A file that is saved while no task takes the next names is reported all the same.
+    """
     async with aclosing(saved_files(Project(tmp_path, "agent.py"))) as changes:
         assert await anext(changes) == frozenset()
         (tmp_path / "agent.py").write_text("agent = None")
@@ -131,7 +137,7 @@ async def test_files_are_watched_before_agents_are_loaded(tmp_path: Path) -> Non
 
 
 async def test_parts_of_one_name_get_files_of_their_own(tmp_path: Path) -> None:
-    """Also where files may be overwritten: those that were there before."""
+    """Also if files may be overwritten: existing ones may."""
     (tmp_path / "table.json").write_text("old")
     parts = [Part(data=[1]), Part(data=[2])]
     async with Client("http://127.0.0.1:9") as client:

@@ -1,4 +1,4 @@
-"""Exceptions that users meet, in other processes: multiprocessing and Celery pickle what is raised."""
+"""Exceptions for users in other processes: multiprocessing and Celery pickle them."""
 
 import copy
 import pickle
@@ -68,7 +68,7 @@ def _made(kind: type[Exception]) -> Exception:
 
 @pytest.mark.parametrize("kind", _public())
 def test_an_exception_survives_pickle_and_deepcopy(kind: type[Exception]) -> None:
-    """With its message and all that it says besides."""
+    """With its message and all of its fields."""
     error = _made(kind)
 
     for copied in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error), copy.copy(error)):  # noqa: S301

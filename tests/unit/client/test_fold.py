@@ -79,7 +79,7 @@ def test_an_answered_question_is_old_until_the_message_arrives() -> None:
 
 
 def test_a_snapshot_reports_only_what_is_new() -> None:
-    """However much of it came before as updates."""
+    """In addition to any number of earlier updates."""
     before = _folded(Task(), _status("WORKING"), _chunk("ab", append=False, artifact_id="response"))
     parts: JsonValue = [{"text": "abc"}]
     artifacts: JsonValue = [{"artifactId": "response", "parts": parts}, {"artifactId": "b", "parts": parts}]

@@ -21,7 +21,7 @@ with SyncClient("http://127.0.0.1:9") as client:
 
 
 def test_a_client_refuses_the_process_that_was_forked_from_its_own() -> None:
-    """Its thread is not in the child: there it waited forever. The parent's client goes on, and ends."""
+    """Its thread is not in the child: it would wait for ever. The parent's client goes on, and ends."""
     ended = subprocess.run(
         [sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60, check=True
     )

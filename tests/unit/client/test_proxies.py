@@ -1,4 +1,4 @@
-"""Clients of HTTP in environments of others: proxies, certificates and credentials that are not usual."""
+"""HTTP clients in unusual environments: proxies, certificates and credentials."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -18,7 +18,7 @@ from tests.support.rigs.mcp_rig import served
 
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 PLATFORM = "127.0.0.1,fd07:b51a:cc66:f0::/64,[fd00::1]:8080,*.svc,.cluster.local,10.0.0.0/8,a b"
-"""As OpenShift and Docker Desktop set it, and worse."""
+"""As set by OpenShift and Docker Desktop, and worse."""
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 async def test_what_no_proxy_names_in_another_form_is_left_out(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[], httpx.AsyncClient]
 ) -> None:
-    """As curl does: a network of IPv6 ended every client, also of servers that it says nothing of."""
+    """As curl does: an IPv6 network made every client fail, also for other servers."""
     monkeypatch.setenv("NO_PROXY", PLATFORM)
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     async with make() as http:
@@ -43,7 +43,7 @@ async def test_what_no_proxy_names_in_another_form_is_left_out(
 
 
 async def test_a_socks_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks names up itself."""
+    """It resolves names itself."""
 
     async def answer(request: Request) -> Response:
         return JSONResponse({"host": request.headers["host"]})
@@ -57,7 +57,7 @@ async def test_a_socks_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def _socks_proxy(target: int) -> AsyncGenerator[tuple[int, list[bytes]]]:
-    """Yield the port of a proxy (RFC 1928) that leads to one server here, and the hosts it was asked for."""
+    """Yield the port of a proxy (RFC 1928) to one server of this test, and the requested hosts."""
     asked: list[bytes] = []
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -82,7 +82,7 @@ async def _socks_proxy(target: int) -> AsyncGenerator[tuple[int, list[bytes]]]:
 
 @pytest.mark.parametrize("proxy", ["socks://127.0.0.1:9", "http://user:hunter2@nonsense:port", "ftp://x"])
 def test_a_proxy_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
-    """By the names of the variables, without what is in them."""
+    """By the names of the variables, without their values."""
     monkeypatch.setenv("ALL_PROXY", proxy)
     with pytest.raises(InvalidError, match=r"HTTP_PROXY, HTTPS_PROXY or ALL_PROXY is no address") as told:
         Client("http://agents.example")
@@ -90,7 +90,7 @@ def test_a_proxy_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch, proxy: st
 
 
 def test_certificates_that_are_gone_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the variable that names them, not by arguments that nobody gave."""
+    """By the variable that names them, not by arguments that were not given."""
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
     with pytest.raises(InvalidError, match=r"SSL_CERT_FILE .*/nowhere/ca\.pem.*correct or unset it"):
         Client("http://agents.example")
@@ -110,7 +110,7 @@ async def test_a_key_that_no_header_can_hold_is_told(credentials: dict[str, str]
 
 
 async def test_a_model_on_this_machine_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Proxies of the environment lead to the world outside, and know nothing of this machine."""
+    """Proxies of the environment are for other hosts."""
 
     async def answer(_: Request) -> Response:
         return JSONResponse({})

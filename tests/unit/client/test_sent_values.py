@@ -1,4 +1,4 @@
-"""What clients are given to send that is no JSON, or no text: it is refused as any wrong argument is."""
+"""Input of clients that is not JSON, or not text, is refused like any wrong argument."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ NO_JSON["without an end"].append(NO_JSON["without an end"])
 
 @pytest.mark.parametrize("value", NO_JSON.values(), ids=NO_JSON)
 async def test_data_that_are_no_json_are_refused(value: Any) -> None:  # noqa: ANN401 -- whatever users give
-    """With a `ClientError`, before anything is sent; what is wrong is named."""
+    """With a `ClientError` that names the problem, before anything is sent."""
     async with Client("http://127.0.0.1:9") as client:
         for send in (
             lambda: client.send("hi", data=value),
@@ -41,14 +41,14 @@ async def test_data_that_are_no_json_are_refused(value: Any) -> None:  # noqa: A
 
 @pytest.mark.parametrize("part", [Part(text="\ud800"), Part(text="hi", filename="\ud800"), "\udcff"])
 async def test_texts_that_are_none_are_refused(part: Part | str) -> None:
-    """As a shell passes them on that has another encoding."""
+    """A shell with another encoding passes such texts."""
     async with Client("http://127.0.0.1:9") as client:
         with pytest.raises(InvalidError, match="half a character"):
             await client.send(part)
 
 
 async def test_values_are_given_as_data() -> None:
-    """A dict in the place of a text is told so."""
+    """The error for a dict in place of a text says so."""
     content: Any = {}
     async with Client("http://127.0.0.1:9") as client:
         with pytest.raises(InvalidError, match=r"texts and parts, and no dict; give it as data="):
@@ -56,7 +56,7 @@ async def test_values_are_given_as_data() -> None:
 
 
 async def test_bodies_of_the_extension_are_checked_too() -> None:
-    """Whatever httpx says of them."""
+    """With our own errors instead of those of httpx."""
     async with Client("http://127.0.0.1:9") as client:
         with pytest.raises(InvalidError, match="cannot be sent as JSON"):
             await client._connection.ask("POST", "http://127.0.0.1:9/", {"x": math.nan})

@@ -1,4 +1,4 @@
-"""What the processes of a local stack are told."""
+"""Settings of the processes of a local stack."""
 
 from pathlib import Path
 from unittest.mock import Mock
@@ -30,7 +30,7 @@ PORTS = Ports(
 def test_only_who_is_on_this_machine_may_name_webhooks_on_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str, host: str, allowed: str
 ) -> None:
-    """A stack that others reach would call whatever listens on its loopback interface for them."""
+    """A stack that other machines reach would call any server on its loopback interface for them."""
     monkeypatch.delenv("EVERLOOP_PUSH_ALLOW", raising=False)
     monkeypatch.setenv("EVERLOOP_HOST", host)
     settings = StackSettings.model_validate({"public_url": url})
@@ -43,7 +43,7 @@ def test_only_who_is_on_this_machine_may_name_webhooks_on_it(
 def test_operators_get_links_to_the_ui_that_the_stack_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Unless another address is set, as browsers elsewhere need one."""
+    """Unless another address is set, as browsers on other machines need."""
     monkeypatch.delenv("EVERLOOP_TEMPORAL_UI_URL", raising=False)
     stack = LocalStack(tmp_path, StackSettings(), PORTS, {})
     own = stack._variables()["EVERLOOP_TEMPORAL_UI_URL"]
@@ -68,7 +68,7 @@ def test_a_console_that_is_not_served_has_no_address(monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_set_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever serves others may allow it all the same."""
+    """Operators who serve other machines may still allow it."""
     monkeypatch.setenv("EVERLOOP_PUSH_ALLOW", "10.0.0.0/8")
     settings = StackSettings.model_validate({"public_url": "https://agents.example/"})
 
@@ -91,7 +91,7 @@ def test_what_is_set_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_the_demo_model_answers_where_no_other_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], file: str, *, is_used: bool
 ) -> None:
-    """Neither by a variable, nor by a models.toml in the working directory."""
+    """Named neither by a variable, nor by a models.toml in the working directory."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "EVERLOOP_MODEL", "EVERLOOP_MODELS_FILE"):
         monkeypatch.setenv(name, variables.get(name, ""))
     monkeypatch.chdir(tmp_path)
@@ -108,7 +108,7 @@ def test_the_demo_model_answers_where_no_other_is_named(
 def test_it_is_known_that_nobody_named_agents(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, given: dict[str, str], *, expected: bool
 ) -> None:
-    """So that `everloop up` says that it serves the demo agent, also beside an agent.py."""
+    """`everloop up` then says that it serves the demo agent, also beside an agent.py."""
     monkeypatch.setenv("EVERLOOP_AGENTS", variable)
 
     assert LocalStack(tmp_path, StackSettings(), PORTS, given).serves_demo_agent is expected
@@ -132,7 +132,7 @@ def test_worker_and_gateway_serve_metrics_side_by_side(
 async def test_a_stack_wants_the_port_that_documents_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, fresh: bool, wanted: dict[str, int]
 ) -> None:
-    """One that is begun anew each time, as a demo, leaves it to others."""
+    """A stack with a new directory each time, such as a demo, leaves it to others."""
 
     def choose(_file: Path, _asked: object, _say: object, usual: dict[str, int]) -> Ports:
         raise LocalStackError(str(usual))

@@ -1,4 +1,4 @@
-"""A server is reached by names of this machine alone."""
+"""A server answers only to names of this machine."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ BODY = b"x" * 200_000
 
 
 async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer with all that was sent, to the end."""
+    """Echo all bytes, to the end."""
     writer.write(await reader.read())
     writer.close()
 
@@ -45,7 +45,7 @@ async def _ask(place: Address, sent: bytes) -> bytes:
     ],
 )
 async def test_only_names_that_are_ours_are_answered(fields: bytes, *, is_ours: bool) -> None:
-    """What is sent and answered is passed on whole; a page that calls by another name gets nothing of it."""
+    """Allowed requests and answers pass unchanged; a page that calls by another name gets nothing of it."""
     place = Address(LOOPBACK, free_port())
     sent = b"POST / HTTP/1.1\r\n" + fields + b"\r\n\r\n" + BODY * is_ours
     async with await asyncio.start_server(_echo, LOOPBACK) as server:
@@ -67,7 +67,7 @@ async def test_what_is_not_there_is_not_answered() -> None:
 
 
 async def test_a_place_that_is_taken_is_named() -> None:
-    """So that its user knows which port to free."""
+    """The error names the port to free."""
     async with await asyncio.start_server(_echo, LOOPBACK) as server:
         place = Address(*server.sockets[0].getsockname())
         with pytest.raises(LocalStackError, match=f"cannot listen on {place}"):

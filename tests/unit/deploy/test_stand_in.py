@@ -1,4 +1,4 @@
-"""What stands in for a model: which tools it calls, with what, and that all of it fits their schemas."""
+"""The stand-in for a model: its tool calls, their arguments, and the fit to their schemas."""
 
 import json
 from datetime import date
@@ -27,7 +27,7 @@ class Unit(StrEnum):
 
 
 class Node(BaseModel):
-    """It holds its like."""
+    """A recursive model."""
 
     name: Annotated[str, Field(min_length=5, max_length=8)]
     parts: list["Node"] = []
@@ -82,7 +82,7 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, Any]]]] = [
 async def test_it_calls_what_the_message_is_about(
     prompt: str, tools: dict[str, dict[str, Any]], calls: list[tuple[str, Any]]
 ) -> None:
-    """Tools by their names and words; the only one whatever is said; Everloop's own only by name."""
+    """Tools by their names and words; the only one for any message; Everloop's own only by name."""
     reply = await answer(asked(prompt, tools))
 
     assert [(call.name, call.arguments) for call in reply.calls] == calls
@@ -90,7 +90,7 @@ async def test_it_calls_what_the_message_is_about(
 
 
 async def test_it_answers_with_what_the_tools_came_to() -> None:
-    """After the calls, with their results and that it is a stand-in; or data where data is asked for."""
+    """After the calls, with their results and a note that it is a stand-in; or data if data are required."""
     tools: dict[str, dict[str, Any]] = {"temperature": {"city": TEXT}}
     call = {"id": "c", "type": "function", "function": {"name": "temperature", "arguments": "{}"}}
     past: list[Any] = [
@@ -109,7 +109,7 @@ async def test_it_answers_with_what_the_tools_came_to() -> None:
 
 
 def test_made_up_values_fit_their_schema() -> None:
-    """Each kind that pydantic makes of parameters; what the message says goes before what is made up."""
+    """Of each kind of parameter in pydantic; values in the message win over invented ones."""
     schema = Everything.model_json_schema()
 
     value = made_up(schema, "It is fahrenheit and high, 7 of them")
@@ -121,7 +121,7 @@ def test_made_up_values_fit_their_schema() -> None:
 
 @pytest.mark.parametrize("name", [None, "gpt-4.1", "openai/gpt-5-mini", "o3", "openai/o4-mini"])
 def test_what_stands_in_costs_nothing(name: str | None) -> None:
-    """Under each name of OpenAI's, so that an agent that limits its cost is served without a key, too."""
+    """Under each model name of OpenAI, so that an agent with a cost limit runs without a key, too."""
     variables = {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "OPENAI_API_KEY": "any"}
     chosen = Catalogue.load(PRICES_OF_THE_DEMO_MODEL, MODEL, variables).choose(name, "a")
 
@@ -129,7 +129,7 @@ def test_what_stands_in_costs_nothing(name: str | None) -> None:
 
 
 async def test_it_stands_in_for_the_model_that_an_agent_names() -> None:
-    """Whoever names one for later tries the agent without a key first."""
+    """Users may name a model for later, and try the agent without a key first."""
     request = asked("How warm is it in Oslo?", {"temperature": {"city": TEXT}}, model="gpt-4.1")
 
     assert [call.name for call in (await answer(request)).calls] == ["temperature"]

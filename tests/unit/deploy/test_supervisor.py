@@ -1,4 +1,4 @@
-"""The supervisor starts processes in order, starts again what dies, and leaves none behind."""
+"""The supervisor starts processes in order, restarts those that die, and leaves none behind."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -34,7 +34,7 @@ async def never(_since: float) -> bool:
 
 
 def holds(file: Path, text: str = "") -> Callable[[float], asyncio.Future[bool]]:
-    """Return a readiness check: the file exists and has the text in it."""
+    """Return a readiness check: the file exists and contains the text."""
 
     async def check(_since: float) -> bool:
         return file.exists() and text in file.read_text()
@@ -67,7 +67,7 @@ async def supervising(
 
 
 async def test_services_start_behind_what_they_need_and_stop_in_reverse(tmp_path: Path) -> None:
-    """Each begins once those it needs are ready, whatever it has loaded by then, and stops before them."""
+    """Each begins once those it needs are ready, with all modules loaded by then, and stops before them."""
     file = tmp_path / "order"
     services = [
         Service(
@@ -87,7 +87,7 @@ async def test_services_start_behind_what_they_need_and_stop_in_reverse(tmp_path
 
 
 async def test_a_killed_service_is_started_again_later_each_time(tmp_path: Path) -> None:
-    """Each death is said with cause and delay, which doubles while it does not stay up, and each return."""
+    """Each death is reported with cause and delay, which doubles until it stays up, and so is each return."""
     said: list[str] = []
     pids: list[int] = []
     async with supervising([Service("a", SLEEP, at_once)], tmp_path, said) as supervisor:
@@ -126,7 +126,7 @@ async def test_a_full_disk_is_said_since_no_log_can_say_it(
 
 
 async def test_a_service_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    """After the time to stop there is SIGKILL, and a line that says so."""
+    """After the stop timeout comes SIGKILL, and a line that says so."""
     file, said = tmp_path / "up", list[str]()
     service = Service("a", ("sh", "-c", STUBBORN.format(file=file)), holds(file))
     async with supervising([service], tmp_path, said, stop_timeout=0.2) as supervisor:
@@ -151,7 +151,7 @@ async def test_a_service_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 async def test_a_service_that_does_not_start_is_an_error_with_its_log(
     tmp_path: Path, command: Sequence[str], patience: float, message: str
 ) -> None:
-    """The error names the service and shows the end of its log; those before it are stopped in the end."""
+    """The error names the service and has the end of its log; earlier ones are stopped in the end."""
     services = [Service("a", SLEEP, at_once), Service("b", command, never, needs=("a",))]
     pids: list[int] = []
     supervisor = Supervisor(services, tmp_path, lambda _: None, ready_timeout=patience)

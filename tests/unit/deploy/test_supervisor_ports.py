@@ -1,4 +1,4 @@
-"""Ports and directory of a local stack: asked for, remembered, chosen; one stack each."""
+"""Ports and directory of a local stack: requested, remembered, chosen; one stack for each directory."""
 
 import socket
 from collections.abc import Iterator
@@ -31,13 +31,13 @@ def test_ports_are_remembered(tmp_path: Path) -> None:
 
     assert choose_ports(file, {}, ignore) == first
     assert len(set(first.model_dump().values())) == len(Ports.model_fields)
-    assert first.gateway_grpc is None  # agent cards with gRPC are refused by some clients: it is asked for
+    assert first.gateway_grpc is None  # some clients refuse agent cards with gRPC, so its port is requested
 
 
 def test_a_remembered_port_that_is_in_use_is_replaced_and_that_is_said(
     tmp_path: Path, taken_port: int
 ) -> None:
-    """The others stay as they were, and the new one is remembered."""
+    """The others are unchanged, and the new one is remembered and reported."""
     file, said = tmp_path / "ports.json", list[str]()
     first = choose_ports(file, {}, ignore)
     file.write_text(first.model_copy(update={"temporal_ui": taken_port}).model_dump_json(exclude_none=True))
@@ -51,7 +51,7 @@ def test_a_remembered_port_that_is_in_use_is_replaced_and_that_is_said(
 
 
 def test_the_usual_port_is_taken_whenever_it_is_free(tmp_path: Path, taken_port: int) -> None:
-    """It wins over what is remembered, which counts while the usual one is in use; that is said."""
+    """It wins over the remembered one, which is used while the usual one is busy, with a note."""
     file, said, free = tmp_path / "ports.json", list[str](), free_port()
     first = choose_ports(file, {}, ignore)
 
@@ -65,7 +65,7 @@ def test_the_usual_port_is_taken_whenever_it_is_free(tmp_path: Path, taken_port:
 
 
 def test_a_port_that_was_asked_for_goes_to_nobody_else(tmp_path: Path) -> None:
-    """Also where it is another's usual one."""
+    """Also if it is the usual one of another service."""
     wanted, said = free_port(), list[str]()
 
     ports = choose_ports(
@@ -84,7 +84,7 @@ def test_a_port_that_was_asked_for_and_is_in_use_is_an_error(tmp_path: Path, tak
 
 @pytest.mark.parametrize("content", ["{", '{"gateway": 0}'])
 def test_a_damaged_memory_of_ports_is_replaced(tmp_path: Path, content: str) -> None:
-    """Nothing that stands in the file keeps the stack from starting."""
+    """No content of the file keeps the stack from starting."""
     file = tmp_path / "ports.json"
     file.write_text(content)
 

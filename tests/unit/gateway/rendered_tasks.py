@@ -1,4 +1,4 @@
-"""A task as its store shows it, for tests of what clients are told."""
+"""A task as its store shows it, for tests of updates to clients."""
 
 from datetime import UTC, datetime
 

@@ -27,14 +27,14 @@ UNSENDABLE: dict[str, JsonValue] = {
 
 @pytest.mark.parametrize("value", UNSENDABLE.values(), ids=UNSENDABLE)
 def test_what_protobuf_cannot_hold_is_text(value: JsonValue) -> None:
-    """It does not keep the task from being seen."""
+    """The task can still be read."""
     part = to_part(DataPart(data=value, filename="a.json"), TASK_URL)
     assert json.loads(part.text) == value
     assert (part.media_type, part.filename) == ("application/json", "a.json")
 
 
 def test_a_form_with_any_bounds_is_data() -> None:
-    """As of a field of 64 bits: a program has to find the question, and the server checks the answer."""
+    """For example a 64-bit field: a program has to find the question, and the server checks the answer."""
     schema: dict[str, JsonValue] = {"properties": {"id": {"maximum": 2**63 - 1, "enum": [1, 2, True]}}}
     call = ToolCall(id="c", name="act", arguments="{}")
     question = Question(id="q", kind=QuestionKind.DATA, text="Which?", call=call, json_schema=schema)
@@ -47,7 +47,7 @@ def test_a_form_with_any_bounds_is_data() -> None:
 
 @pytest.mark.parametrize("number", [2**53, -(2**53), 10**18, 2**80, 0.1])
 def test_a_number_that_a_double_is_stays_data(number: float) -> None:
-    """It comes out as it went in, whatever its size."""
+    """It is unchanged, at any size."""
     part = to_part(DataPart(data={"id": number}), TASK_URL)
     assert json.loads(MessageToJson(part))["data"]["id"] == number
 
@@ -75,7 +75,7 @@ def test_the_deepest_value_can_be_read_by_clients(brackets: tuple[str, str]) -> 
     ],
 )
 def test_artifacts_without_content_are_hidden(parts: tuple[Part, ...], *, shown: bool) -> None:
-    """A draft that was withdrawn is an artifact with empty text."""
+    """A withdrawn draft is an artifact with empty text."""
     assert bool(to_task(view(artifact(*parts)), URL).artifacts) == shown
 
 
@@ -95,12 +95,12 @@ EMPTY = TextPart(text="")
     ids=["begun", "nothing", "an answer", "complete", "failed", "of a task that is over"],
 )
 def test_an_artifact_that_has_only_begun_is_shown(empty: Artifact, state: TaskState, *, shown: bool) -> None:
-    """What follows appends to it; where nothing follows it is left out."""
+    """The following chunks append to it; an empty one that ended is left out."""
     assert bool(to_task(view(empty, state=state), URL).artifacts) == shown
 
 
 def test_a_task_tells_what_it_used_and_what_it_left_unfinished() -> None:
-    """The metadata of the status are the task's; an artifact that failed says so in its own."""
+    """The metadata of the status are the task's; an artifact that failed is marked in its own."""
     usage: dict[str, JsonValue] = {"usage": {"input_tokens": 3, "output_tokens": 4, "cost": 0.25}}
     status = TaskStatus(state=TaskState.FAILED, at=AT, metadata=usage)
     artifacts = (artifact(TextPart(text="ha"), failed=True), artifact(TextPart(text="x"), artifact_id="log"))
@@ -141,6 +141,6 @@ PARTS: list[tuple[Part, dict[str, JsonValue]]] = [
 
 @pytest.mark.parametrize(("part", "expected"), PARTS, ids=[str(number) for number in range(len(PARTS))])
 def test_a_part_says_what_it_is_and_where_its_content_is(part: Part, expected: dict[str, JsonValue]) -> None:
-    """Media type and file name go along; what the store keeps is an address of this gateway."""
+    """Media type and file name are included; stored content has an address of this gateway."""
     task_url = task_url_of(view(context_id="its / context"), URL)
     assert MessageToDict(to_part(part, task_url)) == expected

@@ -38,7 +38,7 @@ def interfaces_of(card: pb.AgentCard) -> list[tuple[str, str, str, str]]:
 
 
 def test_the_interfaces_of_the_default_agent() -> None:
-    """JSON-RPC comes first, for clients take the first that they know; those of 0.3 come last."""
+    """JSON-RPC comes first, because clients use the first one that they support; those of 0.3 come last."""
     cards = cards_of(AGENT, OTHER, grpc_url="agents.example:443")
     current = [
         ("JSONRPC", "1.0", "https://agents.example/", ""),
@@ -52,7 +52,7 @@ def test_the_interfaces_of_the_default_agent() -> None:
 
 
 def test_the_interfaces_of_an_agent_beside_it() -> None:
-    """Over HTTP the address says which agent is meant, over gRPC the tenant, which 0.3 does not have."""
+    """Over HTTP the address names the agent, over gRPC the tenant, which 0.3 does not have."""
     cards = cards_of(AGENT, OTHER, grpc_url="agents.example:443")
     assert interfaces_of(cards.merged(OTHER)) == [
         ("JSONRPC", "1.0", "https://agents.example/agents/reader/", ""),
@@ -64,7 +64,7 @@ def test_the_interfaces_of_an_agent_beside_it() -> None:
 
 
 def test_a_card_tells_what_the_definition_does() -> None:
-    """Skills, modes and version of the agent go before what we would say."""
+    """Skills, modes and version of the agent win over our defaults."""
     skill = Skill(
         "haiku", "Haiku", "Writes haiku.", tags=["poems"], examples=["of frogs"], input_modes=["a/b"]
     )
@@ -113,7 +113,7 @@ def test_a_card_tells_what_the_definition_does() -> None:
 def test_the_public_address_defaults_to_where_we_listen(
     settings: dict[str, object], url: str, grpc_address: str
 ) -> None:
-    """They are addresses that a client can use; that of gRPC only where gRPC is spoken."""
+    """Clients can use these addresses; that of gRPC is there only if gRPC is served."""
     read = GatewaySettings.model_validate(settings)
     assert (read.url, read.grpc_address) == (url, grpc_address)
 
@@ -130,7 +130,7 @@ def test_the_public_address_defaults_to_where_we_listen(
     ],
 )
 def test_a_card_names_the_files_that_the_agent_takes(takes: tuple[str, ...], named: list[str]) -> None:
-    """Media types and no ranges: text and JSON, what the model is given as it is, and any file."""
+    """Media types and no ranges: text and JSON, the types that the model reads directly, and any file."""
     agent = Agent(id="writer", name="Writer", description="Writes.", model_takes=takes)
     card = cards_of(agent).pure(agent)
     assert card.default_input_modes == ["text/plain", "application/json", *named, "application/octet-stream"]
@@ -160,7 +160,7 @@ def loaded(directory: Path, algorithm: str) -> CardKey:
 
 @pytest.mark.parametrize("algorithm", KEYS)
 def test_a_signed_card_is_verified_with_the_public_key(tmp_path: Path, algorithm: str) -> None:
-    """By the SDK's own verifier; a card that was changed is not what was signed (A2A 1.0 §8.4)."""
+    """By the SDK's own verifier; a changed card fails the verification (A2A 1.0 §8.4)."""
     key = loaded(tmp_path, algorithm)
     card = key.sign(pb.AgentCard(name="Writer", description="Schreibt schöne Wörter."), URL)
     verify = create_signature_verifier(lambda _kid, _jku: PyJWK(dict(key.public)), [algorithm])
@@ -189,7 +189,7 @@ WRONG = {
 
 @pytest.mark.parametrize("content", WRONG.values(), ids=WRONG)
 def test_a_key_that_cannot_sign_is_named(tmp_path: Path, content: bytes) -> None:
-    """In one line: the setting, the file, and what was expected."""
+    """In one line: the setting, the file, and the expected form."""
     with pytest.raises(CardKeyError) as caught:
         load_card_key(key_file(tmp_path, content))
     message = str(caught.value)

@@ -16,7 +16,7 @@ Row = Mapping[str, JsonValue]
 
 
 class Content:
-    """JSON lines in pieces; counts how often they are read."""
+    """JSON lines in pieces; counts the reads."""
 
     def __init__(self, rows: Sequence[Row], size: int = 7) -> None:
         self.content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
@@ -30,7 +30,7 @@ class Content:
 
 
 async def as_csv(content: Content, schema: Mapping[str, JsonValue] | None = None) -> bytes:
-    """Return all of it, cells as they are."""
+    """Return all of it, with unchanged cells."""
     return b"".join([piece async for piece in csv_pieces(content.read, schema, keeps_formulas=True)])
 
 
@@ -55,13 +55,13 @@ async def as_csv(content: Content, schema: Mapping[str, JsonValue] | None = None
 async def test_rows_become_lines(
     rows: Sequence[Row], schema: Mapping[str, JsonValue] | None, expected: str
 ) -> None:
-    """RFC 4180: the columns of the schema first, then all others; cells that are no text are JSON."""
+    """RFC 4180: the columns of the schema first, then all others; cells that are not text are JSON."""
     assert (await as_csv(Content(rows), schema)).decode() == expected
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", '="a,b"'])
 async def test_a_text_that_a_spreadsheet_would_calculate_is_marked_as_text(text: str) -> None:
-    """Also where it is the name of a column; numbers are what they are."""
+    """Also in the name of a column; numbers stay numbers."""
     rows: list[Row] = [{text: text, "n": -1, "t": f"a{text}"}]
     written = b"".join([piece async for piece in csv_pieces(Content(rows).read, None)]).decode()
     assert list(csv.reader(io.StringIO(written, newline=""))) == [
@@ -71,7 +71,7 @@ async def test_a_text_that_a_spreadsheet_would_calculate_is_marked_as_text(text:
 
 
 async def test_a_closed_schema_spares_a_look_at_all_rows() -> None:
-    """Where no other columns are allowed, the rows are read once, else twice."""
+    """If the schema allows no other columns, the rows are read once, otherwise twice."""
     properties: dict[str, JsonValue] = {"a": {}}
     closed, open_ = Content([{"a": 1}]), Content([{"a": 1}])
     await as_csv(closed, {"properties": properties, "additionalProperties": False})
@@ -84,7 +84,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), TEXT, min_size=1), min_size=1), st.integers(1, 50))
 async def test_what_is_read_back_is_what_was_written(rows: list[dict[str, str]], size: int) -> None:
-    """Whatever the texts hold, and wherever the pieces end."""
+    """For any texts, and any cuts between the pieces."""
     written = (await as_csv(Content(rows, size))).decode()
     read = list(csv.DictReader(io.StringIO(written, newline="")))
     assert [{key: row.get(key, "") for key in found} for found, row in zip(read, rows, strict=True)] == read

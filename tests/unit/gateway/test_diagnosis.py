@@ -1,4 +1,4 @@
-"""Why a task does not go on: the rules, as tables."""
+"""Reasons why a task is stuck: the rules, as tables."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -203,7 +203,7 @@ case(
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_task_that_does_not_go_on_says_why(name: str) -> None:
-    """Reason and actions follow the table of the page for operators; what goes on is not stuck."""
+    """Reason and actions follow the table of the page for operators; tasks in progress are not stuck."""
     facts, why, actions = CASES[name]
     stuck = diagnose(facts)
 
@@ -217,7 +217,7 @@ def test_a_task_that_does_not_go_on_says_why(name: str) -> None:
 
 
 def test_the_only_call_that_can_be_skipped_is_named() -> None:
-    """Of several, none is."""
+    """With several calls, no call is named."""
     slow = calling("run_tool", started_at=before(61))
     one, two = progress(pending_calls=("c1",)), progress(pending_calls=("c1", "c2"))
     found = [diagnose(Facts(slow, {}, NOW, NOW, told)) for told in (one, two, None)]
@@ -226,7 +226,7 @@ def test_the_only_call_that_can_be_skipped_is_named() -> None:
 
 
 def test_only_queues_in_which_something_waits_are_looked_at() -> None:
-    """And only after a while: Temporal is asked once more for each."""
+    """And only after a while: each is one more query to Temporal."""
     run = inspection(
         call(queue="runs"),
         call(state=WAITS, queue="waits", due_at=before(11)),
@@ -249,7 +249,7 @@ def test_only_queues_in_which_something_waits_are_looked_at() -> None:
     ],
 )
 def test_a_reset_is_offered_where_it_helps(task_id: str, reason: str, *, helps: bool) -> None:
-    """A limit would end the task again, and the task above a sub-agent's has gone on."""
+    """A limit would end the task again, and a sub-agent's parent has gone on."""
     stuck = diagnose_end(task_id, "why", reason, NOW)
 
     assert (stuck.actions if stuck else None) == (("reset",) if helps else None)
@@ -277,7 +277,7 @@ def test_what_a_task_waits_for_is_named(
 
 
 def test_who_acts_is_read_from_the_signature_of_a_gateway_alone() -> None:
-    """Temporal's own tools sign as user and host, which clients are not told."""
+    """Temporal's own tools sign as user and host, which clients do not get."""
     sign = Signature("root (k1)", "1")
 
     assert signer_of(sign.identity) == "root (k1)"

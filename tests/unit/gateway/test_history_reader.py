@@ -1,4 +1,4 @@
-"""What histories tell, read in one go and from any event on."""
+"""Events of histories, read in one go and from any event on."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def reader(name: str, version: int = 0, iteration: int = 0) -> HistoryReader:
 
 @pytest.mark.parametrize("name", OF_TASKS)
 async def test_a_history_tells_the_same_from_any_event_on(name: str) -> None:
-    """A client that goes on behind an event is told what it would have been told without the pause."""
+    """A client that resumes after an event gets the same events as one without a pause."""
     history = WorkflowHistory.from_json(name, json.loads((HISTORIES / f"{name}.json").read_text()))
     whole, places = list[list[Item]](), list[tuple[int, int]]()
     first = reader(name)

@@ -30,7 +30,7 @@ from everloop.gateway.http.requests import ByteRange, names_tag, read_range
 def test_a_range_is_one_range_of_bytes_or_all(
     header: str, size: int, expected: tuple[int, int] | None
 ) -> None:
-    """What is malformed, several ranges, or in another unit asks for all."""
+    """A malformed range, several ranges, or another unit requests everything."""
     assert read_range(header, size) == (expected and ByteRange(*expected))
 
 
@@ -38,7 +38,7 @@ def test_a_range_is_one_range_of_bytes_or_all(
     ("header", "size"), [("bytes=10-", 10), ("bytes=11-12", 10), ("bytes=0-", 0), ("bytes=-0", 9)]
 )
 def test_a_range_behind_the_end_cannot_be_satisfied(header: str, size: int) -> None:
-    """RFC 9110 §14.1.2: it begins behind the content, or has no length."""
+    """RFC 9110 §14.1.2: it begins after the end of the content, or has no length."""
     with pytest.raises(RangeError):
         read_range(header, size)
 

@@ -1,4 +1,4 @@
-"""As what, and under what name, a part is downloaded."""
+"""Format and file name of a downloaded part."""
 
 import pytest
 
@@ -47,7 +47,7 @@ BYTES, CSV = "application/octet-stream", "text/csv; charset=utf-8"
 def test_a_part_has_a_type_and_a_name(
     found: ArtifactPart, format_: Format, media_type: str, name: str
 ) -> None:
-    """It is a file to keep, whose name leads nowhere; nothing that somebody wrote breaks out of a header."""
+    """It is an attachment with a name without folders; no foreign text breaks out of a header."""
     kind = served("art", found, format_)
     assert (kind.media_type, kind.disposition) == (media_type, f"attachment; filename={name}")
 
@@ -68,5 +68,5 @@ def test_a_part_has_a_type_and_a_name(
     ],
 )
 def test_a_dataset_comes_as_asked(asked: str | None, accept: str, expected: Format) -> None:
-    """What the query names, else what the client accepts best, else JSON lines."""
+    """The format in the query, or else the client's preferred one, or else JSON lines."""
     assert choose_format(part("rows"), asked, accept) == expected

@@ -1,4 +1,4 @@
-"""The events of a task as A2A updates for one client, also for one that goes on behind an event."""
+"""The events of a task as A2A updates for one client, also for one that resumes after an event."""
 
 import pytest
 from a2a.types import a2a_pb2 as pb
@@ -38,7 +38,7 @@ from tests.unit.gateway.rendered_tasks import AT, URL, Sent, artifact, chunk, se
 def test_chunks_append_to_what_the_client_has(
     before: tuple[Part, ...], chunks: list[tuple[int, str]], expected: list[tuple[str, bool]]
 ) -> None:
-    """A client never appends to an answer it was not shown, and hears of withdrawals only of what it was."""
+    """A client never appends to an answer that it did not get, and gets withdrawals only of those it got."""
     translator = UpdateTranslator(view(artifact(*before)), URL, extended=False)
     updates = [update for index, text in chunks for update in translator.translate(chunk(index, text))]
     sent = [update for update in updates if isinstance(update, pb.TaskArtifactUpdateEvent)]
@@ -55,7 +55,7 @@ OTHERS: list[TaskEvent] = [
 
 @pytest.mark.parametrize("event", OTHERS, ids=lambda event: type(event).__name__)
 def test_other_events_are_for_the_extension(event: TaskEvent) -> None:
-    """Only a client that activated it gets them, as metadata beside the status of the moment."""
+    """Only a client that activated it gets them, as metadata beside the current status."""
     extended = UpdateTranslator(view(), URL, extended=True)
     extended.translate(StatusChanged(version=2, state=TaskState.AUTH_REQUIRED, at=AT))
     (update,) = extended.translate(event)
@@ -69,7 +69,7 @@ def test_other_events_are_for_the_extension(event: TaskEvent) -> None:
     ("extended", "told"), [(True, {"kind": "resumed", "after": "operator"}), (False, {})]
 )
 def test_a_status_tells_that_the_task_goes_on(*, extended: bool, told: dict[str, str]) -> None:
-    """Clients of the extension hear after what; others see the status."""
+    """Clients of the extension get the cause; others get the status."""
     event = StatusChanged(version=2, state=TaskState.WORKING, at=AT, resumed="operator")
     (update,) = UpdateTranslator(view(), URL, extended=extended).translate(event, "1800000000123-4")
     shown = MessageToDict(update.metadata).get(EVENTS_EXTENSION, {})
@@ -78,7 +78,7 @@ def test_a_status_tells_that_the_task_goes_on(*, extended: bool, told: dict[str,
 
 @pytest.mark.parametrize("cut", [True, False])
 def test_a_result_that_is_cut_comes_with_the_address_of_all_of_it(*, cut: bool) -> None:
-    """One that is whole needs none."""
+    """A complete one has no address."""
     event = ToolCompleted(call_id="c/1", name="search", outcome="ok", result="x", size=20_000, cut=cut)
     (update,) = UpdateTranslator(view(), URL, extended=True).translate(event)
     told = MessageToDict(update.metadata)[EVENTS_EXTENSION]
@@ -91,7 +91,7 @@ ENDS_BADLY = {TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED}
 
 @pytest.mark.parametrize("state", TaskState)
 def test_a_task_that_ends_badly_first_fails_its_open_artifacts(state: TaskState) -> None:
-    """Each that is shown and not complete ends with one update; then comes the status."""
+    """Each shown, incomplete one ends with one update; then comes the status."""
     text = TextPart(text="a")
     seen = view(
         artifact(text),
@@ -146,13 +146,13 @@ def test_a_task_that_ends_badly_first_fails_its_open_artifacts(state: TaskState)
 def test_an_artifact_is_extended_or_replaced_as_its_chunk_says(
     chunks: list[ArtifactChunk], expected: list[Sent]
 ) -> None:
-    """An extension appends to what the client has; one that adds and completes nothing is not sent."""
+    """An extension appends to the client's copy; one that adds and completes nothing is not sent."""
     translator = UpdateTranslator(view(artifact(TextPart(text="a"))), URL, extended=False)
     assert sent([update for each in chunks for update in translator.translate(each)]) == expected
 
 
 def test_a_text_that_is_named_is_sent_although_it_is_empty() -> None:
-    """It begins a part, which plain texts then continue; so does a file that is still being written."""
+    """It begins a part, which plain texts then continue; so does an unfinished file."""
     named = TextPart(text="", media_type="text/csv", filename="t.csv")
     file = FilePart(media_type="image/png", stored=StoredPart(artifact_id="plot"))
     translator = UpdateTranslator(view(), URL, extended=False)
@@ -172,7 +172,7 @@ def test_a_text_that_is_named_is_sent_although_it_is_empty() -> None:
 
 @pytest.mark.parametrize(("content", "texts"), [("", [""]), ("b", ["b", ""])])
 def test_an_artifact_that_failed_is_told_once(content: str, texts: list[str]) -> None:
-    """At once, behind the content that comes with it; not again when the task fails later."""
+    """At once, after its last content; not again when the task fails later."""
     translator = UpdateTranslator(view(), URL, extended=False)
     translator.translate(chunk(0, "a", artifact_id="log"))
     updates = translator.translate(chunk(1, content, artifact_id="log").model_copy(update={"failed": True}))
@@ -188,7 +188,7 @@ def test_an_artifact_that_failed_is_told_once(content: str, texts: list[str]) ->
 POSITION = "17-3"
 
 GoesOn = tuple[TaskView, list[ArtifactChunk], list[ArtifactChunk]]
-"""A client's first view, what it heard, and what comes after its reconnection."""
+"""A client's first view, the events it got, and those after its reconnection."""
 
 LOG = artifact(TextPart(text=""), artifact_id="log")
 GOES_ON: dict[str, GoesOn] = {
@@ -216,12 +216,12 @@ GOES_ON: dict[str, GoesOn] = {
 def test_a_client_that_goes_on_is_told_what_it_would_have_been_told(
     before: TaskView, heard: list[ArtifactChunk], chunks: list[ArtifactChunk]
 ) -> None:
-    """The id of the last event is all that is known of it, and enough; the view of then is gone."""
+    """The id of the last event is enough; the view of then is gone."""
     stayed = UpdateTranslator(before, URL, extended=False)
     for each in heard:
         stayed.translate(each)
     written = str(stayed.event_id(POSITION))
-    # By now, the view holds all that is yet to be told.
+    # By now, the view contains all later events.
     newer = view(artifact(TextPart(text="ab")), artifact(TextPart(text="ab"), artifact_id="log"))
     goes_on = UpdateTranslator(newer, URL, extended=False, after=EventId.parse(written))
     assert written == POSITION
@@ -233,13 +233,13 @@ def test_a_client_that_goes_on_is_told_what_it_would_have_been_told(
     "text", ["", "x", "17", "17-", "17-3,nonsense", "-1-0", "17-3,,,x;drop", "17-3,working,log", f"{2**64}-0"]
 )
 def test_an_id_that_is_none_of_ours_is_none(text: str) -> None:
-    """Clients may send any text; what we did not write ourselves leads nowhere."""
+    """Clients may send any text; ids that we did not write lead nowhere."""
     assert EventId.parse(text) is None
 
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_client_that_goes_on_hears_what_failed_in_the_end(*, ended: bool) -> None:
-    """Also what was unfinished before, and failed before anybody looked; once."""
+    """Also artifacts that were unfinished before, and failed before the client came back; once."""
     unfinished = artifact(TextPart(text="a"), failed=ended)
     whole = artifact(TextPart(text="w"), artifact_id="whole", complete=True)
     state = TaskState.FAILED if ended else TaskState.WORKING
@@ -254,7 +254,7 @@ def test_a_client_that_goes_on_hears_what_failed_in_the_end(*, ended: bool) -> N
 
 
 def test_a_client_of_the_extension_goes_on_with_the_state_it_knew() -> None:
-    """What happened before the task ended is not told as if it had ended."""
+    """Events before the end of the task do not have its final state."""
     stayed = UpdateTranslator(view(), URL, extended=True)
     after = EventId.parse(str(stayed.event_id(POSITION)))
     goes_on = UpdateTranslator(view(state=TaskState.COMPLETED), URL, extended=True, after=after)

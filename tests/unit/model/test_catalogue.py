@@ -1,4 +1,4 @@
-"""Which provider and which model a name means, what is known of it, and what a wrong models.toml is told."""
+"""Providers and models by name, their known properties, and errors of models.toml."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -30,7 +30,7 @@ VARIABLES = {"OFFICE_KEY": "s3cret", "OFFICE_SIGN": "signed"}
 
 
 def load(path: Path, text: str = "", *, default: str | None = None, **variables: str) -> Catalogue:
-    """Return what ships, with this file laid over it."""
+    """Load the shipped catalogue with this file merged over it."""
     file = path / "models.toml"
     file.write_text(text)
     return Catalogue.load(file, default, variables)
@@ -49,7 +49,7 @@ def load(path: Path, text: str = "", *, default: str | None = None, **variables:
 def test_the_first_slash_parts_provider_and_model(
     tmp_path: Path, name: str | None, provider: str, model: str
 ) -> None:
-    """Without one it is a model of OpenAI; everywhere else it has its whole name."""
+    """Without one it is a model of OpenAI; otherwise the rest is the whole model name."""
     chosen = load(tmp_path, OFFICE, default="ollama/qwen3").find(name, "a")
     assert (chosen.provider.name, chosen.model, chosen.name) == (provider, model, f"{provider}/{model}")
 
@@ -64,14 +64,14 @@ def test_the_first_slash_parts_provider_and_model(
     ],
 )
 def test_a_provider_is_never_guessed(tmp_path: Path, name: str | None, told: str) -> None:
-    """The line names what may have been meant."""
+    """The line suggests the meant one."""
     with pytest.raises(UnknownModelError) as caught:
         load(tmp_path, OFFICE).find(name, "a")
     assert told in str(caught.value)
 
 
 def test_a_longer_entry_lies_over_a_shorter_one(tmp_path: Path) -> None:
-    """And both over what the provider says itself, field by field and setting by setting."""
+    """And both win over the provider's entry, field by field and setting by setting."""
     catalogue = load(tmp_path, OFFICE, **VARIABLES)
     other, small, big = (catalogue.find(f"office/{name}", "a") for name in ("x", "qwen3:8b", "qwen3-big@eu"))
 
@@ -84,7 +84,7 @@ def test_a_longer_entry_lies_over_a_shorter_one(tmp_path: Path) -> None:
 
 
 def test_files_of_the_user_lie_over_the_one_that_ships(tmp_path: Path) -> None:
-    """Field by field: a price of one's own takes no window away."""
+    """Field by field: a user's price leaves the window."""
     price = '[models."deepseek/deepseek-v4"]\nprice = {input = 1, output = 2}'
     text = f"[providers.deepseek]\nconcurrency = 2\n{price}"
     chosen = load(tmp_path, text).find("deepseek/deepseek-v4-pro", "a")
@@ -93,7 +93,7 @@ def test_files_of_the_user_lie_over_the_one_that_ships(tmp_path: Path) -> None:
 
 
 def test_another_address_is_another_provider(tmp_path: Path) -> None:
-    """What ships of OpenAI holds at its own address alone; what the user writes holds for theirs."""
+    """Shipped entries of OpenAI hold at its own address alone; the user's hold for the user's address."""
     text = '[models."openai/mine"]\nprice = {input = 1, output = 2}'
     away = load(tmp_path, text, OPENAI_BASE_URL="http://gpu:1/v1", OPENAI_API_KEY="k")
     home = load(tmp_path, text, OPENAI_BASE_URL="https://api.openai.com/v1/", OPENAI_API_KEY="k")
@@ -131,7 +131,7 @@ KEY_MISSING = (
 def test_variables_that_are_missing_are_known(
     tmp_path: Path, variables: Mapping[str, str], missing: str | None
 ) -> None:
-    """They are no error yet: perhaps nobody asks that provider. No text shows what is in one."""
+    """They are not an error yet: the provider may never be called. No text shows a variable's value."""
     catalogue = load(tmp_path, OFFICE, **variables)
     assert catalogue.missing.get("office") == missing
     if not missing:
@@ -141,7 +141,7 @@ def test_variables_that_are_missing_are_known(
 
 
 def test_the_key_of_a_provider_that_ships_is_asked_for_plainly(tmp_path: Path) -> None:
-    """Whoever names a server of his own in its place is told that this may want none."""
+    """For a server of the user's own in its place the line says that it may need none."""
     asked = "OPENAI_API_KEY is not set: set it to the key"
     assert load(tmp_path).missing["openai"] == f"{asked} of the provider 'openai'"
     elsewhere = load(tmp_path, OPENAI_BASE_URL="http://127.0.0.1:1/v1").missing["openai"]
@@ -188,7 +188,7 @@ WRONG_IN_PROVIDER = [
     [*WRONG, *((PROVIDER + text, f"providers.p.{told}") for text, told in WRONG_IN_PROVIDER)],
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, told: str) -> None:
-    """It says where in the file, and what is expected, without the value."""
+    """It has the position in the file and the expected form, without the value."""
     with pytest.raises(ModelsFileError) as caught:
         load(tmp_path, text)
     (line,) = str(caught.value).splitlines()
@@ -198,7 +198,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, told: str) -> None:
 
 
 def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:
-    """And an address in a variable has to be one."""
+    """And an address in a variable has to be valid."""
     with pytest.raises(
         ModelsFileError, match=r"cannot be read .FileNotFoundError.: check EVERLOOP_MODELS_FILE"
     ):
@@ -223,7 +223,7 @@ def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:
     ],
 )
 def test_a_version_costs_what_its_model_costs(model: str, input_price: float | None) -> None:
-    """A name that only looks alike is not priced by guess."""
+    """A name that is only similar gets no price."""
     price = Catalogue.load(None, None, {}).find(model, "a").price
     assert (price and price.input) == input_price
 
@@ -238,7 +238,7 @@ def test_a_version_costs_what_its_model_costs(model: str, input_price: float | N
     ],
 )
 def test_cached_tokens_have_prices_of_their_own(price: Price, cost: float) -> None:
-    """Where none is known they cost as much as others."""
+    """Without a price of their own they cost as much as others."""
     used = Usage(
         input_tokens=900_000, output_tokens=100_000, cached_tokens=400_000, cache_write_tokens=300_000
     )

@@ -1,4 +1,4 @@
-"""Chat Completions, byte for byte and field for field: what is sent, what is read, what goes back."""
+"""Chat Completions, byte for byte and field for field: requests, replies, and replies sent back."""
 
 import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -34,7 +34,7 @@ Object = dict[str, Any]
 
 
 def end_of(*deltas: Object, reason: str | None = "stop", usage: JsonValue = None) -> Ended:
-    """Return the end of a reply that came in these deltas."""
+    """Return the end of a reply with these deltas."""
     reader = ChatReader()
     for delta in deltas:
         _ = [*reader.read({"choices": [{"delta": delta}]})]
@@ -124,7 +124,7 @@ OPAQUE: dict[str, tuple[list[Object], Opaque]] = {
 
 @pytest.mark.parametrize(("deltas", "expected"), OPAQUE.values(), ids=OPAQUE)
 def test_fields_that_nobody_reads_are_put_together(deltas: list[Object], expected: Opaque) -> None:
-    """As the provider would have given them in one piece."""
+    """As if the provider had sent them in one piece."""
     assert end_of(*deltas).opaque == expected
 
 
@@ -135,7 +135,7 @@ def test_fields_that_nobody_reads_are_put_together(deltas: list[Object], expecte
     st.data(),
 )
 def test_cuts_of_fields_do_not_matter(pieces: list[tuple[str, str]], data: st.DataObject) -> None:
-    """However the texts of a stream are cut, the same goes back."""
+    """For any cuts of a stream's texts the same reply is sent back."""
     cuts = [
         [(kind, part) for part in cut(text, data.draw(st.sets(st.integers(1, 9))))] for kind, text in pieces
     ]
@@ -144,7 +144,7 @@ def test_cuts_of_fields_do_not_matter(pieces: list[tuple[str, str]], data: st.Da
 
 
 def assembled(pieces: Iterable[tuple[str, str]]) -> AssistantMessage:
-    """Return the reply of a stream that gives texts in these places."""
+    """Return the reply of a stream with texts in these fields."""
     reader, assembler = ChatReader(), ReplyAssembler(1)
     for place, text in pieces:
         match place:
@@ -162,7 +162,7 @@ def assembled(pieces: Iterable[tuple[str, str]]) -> AssistantMessage:
 
 
 def test_too_much_to_send_back_is_dropped_as_a_whole() -> None:
-    """Half of what a provider wants back is nothing that it takes; calls and text stand."""
+    """A provider refuses half of its opaque fields; calls and text stay."""
     for size, is_kept in ((MAX_OPAQUE - 20, True), (MAX_OPAQUE, False)):
         assembler, own = ReplyAssembler(1), {"sig": "x" * (size // 2)}
         for delta in (CallDelta(0, "f", "{}"), Ended("stop", opaque=Opaque(own, {0: own}, "reasoning"))):
@@ -174,14 +174,14 @@ def test_too_much_to_send_back_is_dropped_as_a_whole() -> None:
 
 
 def test_no_more_is_gathered_than_goes_back() -> None:
-    """Each piece makes a text anew: without end that would take longer and longer."""
+    """Each piece copies the text: without a limit the cost would grow quadratically."""
     pieces = [detail("t", text="x" * 1000) for _ in range(3 * MAX_OPAQUE // 1000)]
     [whole] = cast("list[Object]", end_of(*pieces).opaque.fields["reasoning_details"])
     assert MAX_OPAQUE < len(whole["text"]) < MAX_OPAQUE + 2000
 
 
 def test_reasoning_of_two_places_goes_back_under_its_own_name() -> None:
-    """What came in the field, and no more, is what the provider knows."""
+    """The text of the field, and no more, is the provider's own."""
     reply = assembled([("reasoning", "I "), ("content", "<think>see</think>Yes")])
     assert (reply.reasoning, reply.reasoning_field, reply.opaque) == ("I see", "", '{"reasoning":"I "}')
 
@@ -202,7 +202,7 @@ EXPECTED = [[0, 0, 1, 0], [0, 0, 1, 1, 0], [0, 0], [0, 0, 1], [0, 1], [0, 1, 0],
     ("fragments", "numbers"), [*zip(NUMBERS.values(), EXPECTED, strict=True)], ids=NUMBERS
 )
 def test_fragments_find_their_call(fragments: list[tuple[int | None, str, str]], numbers: list[int]) -> None:
-    """Calls are numbered as they come; a name is told once."""
+    """Calls are numbered in their order; a name comes once."""
     reader, found = ChatReader(), list[CallDelta]()
     for index, id_, name in fragments:
         fragment = {"index": index, "id": id_, "function": {"name": name, "arguments": "-"}}
@@ -227,13 +227,13 @@ def test_fragments_find_their_call(fragments: list[tuple[int | None, str, str]],
     ],
 )
 def test_reasons_have_one_name(reason: str, meant: str) -> None:
-    """Whatever a provider calls them."""
+    """For each provider's own names."""
     assert end_of({"content": "Hi"}, reason=reason).reason == meant
 
 
 @pytest.mark.parametrize("reason", [None, "", "error", "insufficient_system_resource"])
 def test_what_broke_off_is_no_end(reason: str | None) -> None:
-    """Neither a stream that just stops, nor one whose provider says that it failed."""
+    """Neither a stream that just stops, nor one with a provider's error."""
     with pytest.raises(ModelDownError):
         end_of({"content": "Hi"}, reason=reason)
 
@@ -265,7 +265,7 @@ def test_what_broke_off_is_no_end(reason: str | None) -> None:
     ids=["none", "of nothing", "OpenAI", "DeepSeek", "thoughts in the total alone, Gemini"],
 )
 def test_tokens_are_counted_as_the_provider_does(usage: JsonValue, expected: Usage | None) -> None:
-    """With those that cost less, and those that are easily lost."""
+    """Including those that cost less, and those that are easily missed."""
     assert end_of({"content": "Hi"}, usage=usage).usage == expected
 
 
@@ -291,7 +291,7 @@ async def test_bytes_may_be_cut_anywhere(places: set[int], newline: str) -> None
 
 
 async def test_a_line_without_end_was_cut() -> None:
-    """It is no event, so that nobody takes half of one for JSON that is wrong."""
+    """It is not an event, and its half is not parsed as invalid JSON."""
     assert [event async for event in read_events(streamed([b'data: {"a": 1}\n\ndata: {"b']))] == [
         ("data", '{"a": 1}')
     ]
@@ -306,7 +306,7 @@ ASKED = ModelRequest("p/m", ({"role": "user", "content": "Hi"},))
 
 
 def body(request: ModelRequest = ASKED, settings: ModelSettings | None = None, **terms: Any) -> Object:  # noqa: ANN401 -- of a `Provider`
-    """Return what a provider is asked that wants to be asked on these terms."""
+    """Return the request body for a provider with these properties."""
     asked = ModelRequest(
         request.model, request.messages, request.tools, settings or request.settings, request.output
     )
@@ -314,7 +314,7 @@ def body(request: ModelRequest = ASKED, settings: ModelSettings | None = None, *
 
 
 def test_a_provider_is_asked_in_its_own_words() -> None:
-    """Names of fields, and which are left out, are known of it; what the author adds himself is not."""
+    """Names of fields, and omitted ones, follow the catalogue; the author's own fields do not."""
     settings = ModelSettings(max_tokens=9, effort="high", seed=1, extra_body={"stream_options": {}})
     assert body(settings=settings).keys() >= {"max_tokens", "reasoning_effort", "seed"}
     assert body(settings=settings, max_tokens_field="most")["most"] == 9
@@ -331,7 +331,7 @@ def test_a_provider_is_asked_in_its_own_words() -> None:
     [("json_schema", "json_schema"), ("json_object", "json_object"), ("tool", ""), ("prompt", "")],
 )
 def test_the_form_of_the_answer_is_asked_for_where_there_is_a_field(by: Any, kind: str) -> None:  # noqa: ANN401 -- a rung
-    """Other means stand in the messages, or among the tools."""
+    """Other means are in the messages, or among the tools."""
     made = body(ModelRequest("p/m", (), output=OutputSchema("city", {"type": "object"}, by)))
     assert made.get("response_format", {}).get("type", "") == kind
 
@@ -351,7 +351,7 @@ PLAIN = REPLY.model_copy(update={"opaque": "", "reasoning_field": "", "tool_call
 
 
 def sent(reply: AssistantMessage, source: str = "p/m", **terms: Any) -> Object:  # noqa: ANN401 -- of a `Provider`
-    """Return a reply as a provider gets it back."""
+    """Return a reply in the form that a provider gets back."""
     request, provider = build_request(source, AGENT, [reply]), Provider("p", **terms)
     messages = returned(request.messages, source, provider)
     return chat_body(ModelRequest(source, messages), "m", provider)["messages"][0]
@@ -362,7 +362,7 @@ FILL: dict[str, Any] = {"fill_message": {"reasoning": ""}, "fill_call": {"extra"
 
 
 def test_what_came_goes_back_to_where_it_came_from() -> None:
-    """On the message and on the call that had it; what the provider refuses is left out."""
+    """On its message or its call; fields that the provider refuses are left out."""
     message = sent(REPLY)
     assert (message["own"], message["reasoning"]) == ([1], "I see")
     assert [made.get("extra") for made in message["tool_calls"]] == [{"sig": "a"}, None]
@@ -380,7 +380,7 @@ def test_nothing_goes_to_another_model() -> None:
 
 
 def test_what_a_provider_wants_is_filled_in_where_nothing_stands() -> None:
-    """On messages each by itself, on calls only where none of the reply has it: parallel ones share it."""
+    """On each message by itself, on calls only if none of the reply has it: parallel ones share it."""
     assert [made.get("extra") for made in sent(REPLY, **FILL)["tool_calls"]] == [{"sig": "a"}, None]
     assert sent(REPLY, **FILL)["reasoning"] == "I see"
     other = sent(REPLY, source="p/other", **FILL)
@@ -392,7 +392,7 @@ def test_what_a_provider_wants_is_filled_in_where_nothing_stands() -> None:
     ("text", "parts"), [("Yes", [thinking("I see"), said("Yes")]), ("No", [thinking("I see"), said("No")])]
 )
 def test_a_text_that_a_plugin_changed_stays_changed(text: str, parts: list[Object]) -> None:
-    """The thoughts go back as they were."""
+    """The thoughts are sent back unchanged."""
     content = [thinking("I see"), said("Y"), said("es")] if text == "No" else parts
     reply = PLAIN.model_copy(update={"text": text, "opaque": json.dumps({"content": content})})
     assert sent(reply)["content"] == parts

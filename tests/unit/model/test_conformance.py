@@ -1,4 +1,4 @@
-"""The checks of models: one that does all passes, one that does one thing wrong does not."""
+"""The checks of models: a correct one passes, one with a single mistake fails."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
@@ -50,12 +50,12 @@ from tests.support.fakes.models import PlayedHarness
 
 @pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.__name__)
 async def test_a_model_that_does_all_passes(check: Check) -> None:
-    """No check wants more than the interface promises."""
+    """No check requires more than the interface promises."""
     await check(PlayedHarness())
 
 
 class Bent(Model):
-    """Does one thing in another way than the model that it stands for."""
+    """Differs in one way from the model that it wraps."""
 
     def __init__(
         self,
@@ -84,17 +84,17 @@ class Bent(Model):
 
 
 def end(**fields: object) -> Callable[[list[Delta]], Sequence[Delta]]:
-    """Return what changes the end of a reply."""
+    """Return a change to the end of a reply."""
     return lambda deltas: [*deltas[:-1], replace(deltas[-1], **fields)]
 
 
 def each(change: Callable[[Delta], Delta]) -> Callable[[list[Delta]], Sequence[Delta]]:
-    """Return what changes each delta."""
+    """Return a change to each delta."""
     return lambda deltas: [change(delta) for delta in deltas]
 
 
 def otherwise(wrong: ModelError) -> Callable[[Model], Model]:
-    """Return what makes a model raise another error."""
+    """Return a change of a model's errors."""
 
     def fail(error: ModelError) -> Sequence[Delta]:
         raise wrong
@@ -138,7 +138,7 @@ def opaque_as_text(deltas: list[Delta]) -> list[Delta]:
 
 
 class Hoarder(Model):
-    """Waits for the whole reply, whether or not anybody listens."""
+    """Waits for the whole reply, whether or not there is a listener."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -152,7 +152,7 @@ class Hoarder(Model):
 
 
 class Shared(Model):
-    """Keeps the reply that it is giving in itself."""
+    """Stores the reply in progress in itself."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -223,12 +223,12 @@ WRONG: dict[str, tuple[Check, Callable[[Model], Model]]] = {
 async def test_a_model_that_does_something_wrong_fails(
     check: Check, bent: Callable[[Model], Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each check sees what it is there for."""
-    monkeypatch.setattr(conformance, "_TIMEOUT", 0.2)  # for what would never come
+    """Each check finds its mistake."""
+    monkeypatch.setattr(conformance, "_TIMEOUT", 0.2)  # for a reply that never comes
     with pytest.raises((NotConformingError, TimeoutError)):
         await check(PlayedHarness(bent))
 
 
 def test_each_check_can_fail() -> None:
-    """No check is there that no wrong model fails."""
+    """For each check there is a wrong model that fails it."""
     assert {check for check, _ in WRONG.values()} == set(MODEL_CHECKS)

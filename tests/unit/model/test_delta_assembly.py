@@ -1,4 +1,4 @@
-"""From the chunks of any provider to one reply."""
+"""Chunks of any provider become one reply."""
 
 from collections.abc import Collection, Iterable
 
@@ -44,7 +44,7 @@ def assemble(chunks: Iterable[Json], *, finish: str = "stop") -> tuple[Assistant
 
 
 def feed(chunks: Iterable[Json], drafted: Collection[str] = ()) -> tuple[list[VisibleDelta], ReplyAssembler]:
-    """Put a stream of chunks together; return also what is shown of it."""
+    """Assemble a stream of chunks; return also the deltas shown of it."""
     reader, assembler = ChatReader(), ReplyAssembler(7, frozenset(drafted))
     shown = [each for part in chunks for delta in reader.read(part) for each in assembler.feed(delta)]
     shown += assembler.feed(reader.end(is_done=False))
@@ -74,21 +74,21 @@ def test_calls_stand_in_the_order_in_which_they_began() -> None:
     ids=["own chunk", "with a choice", "in every chunk", "no choices at all"],
 )
 def test_usage_is_found(usage_chunks: list[Json]) -> None:
-    """The last usage counts, wherever the provider puts it."""
+    """The last usage counts, in any provider's place for it."""
     reply, _ = assemble([chunk({"content": "Hi"}), *usage_chunks])
     assert reply.usage == Usage(input_tokens=3, output_tokens=2)
     assert reply.text == "Hi"
 
 
 def thought(text: str, number: int) -> list[VisibleDelta]:
-    """Return a whole thought, as it is shown."""
+    """Return a whole thought, as subscribers get it."""
     id_ = f"r00007t{number:02}"
     return [ThoughtDelta(text, id_), ThoughtDelta("", id_, last=True)]
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "thinking"])
 def test_reasoning_is_no_text(field: str) -> None:
-    """Reasoning comes in fields of its own or in tags; each thought has an id and an end."""
+    """Reasoning is in fields of its own or in tags; each thought has an id and an end."""
     chunks = [
         chunk({field: "I see. "}),
         chunk({"content": "<think>Well.</think><reasoning>So.</reasoning>Yes."}),
@@ -99,18 +99,18 @@ def test_reasoning_is_no_text(field: str) -> None:
 
 
 def test_a_refusal_is_an_answer() -> None:
-    """What the model says instead of an answer reaches the client."""
+    """A refusal in place of an answer reaches the client."""
     assert assemble([chunk({"refusal": "I cannot."})])[0].text == "I cannot."
 
 
 def test_a_call_without_a_name_is_no_reply() -> None:
-    """The stream was cut; what came of it is not taken for the answer."""
+    """The stream was cut; its rest is not taken for the answer."""
     with pytest.raises(ModelDownError):
         feed([call_chunk(0, "a", None, "{}"), chunk({}, finish="tool_calls")])
 
 
 def test_a_call_whose_name_was_cut_off_is_none() -> None:
-    """The reply was too long; the calls before it are whole."""
+    """The reply was too long; the calls before it are complete."""
     calls = [call_chunk(0, "a", "f", "{}"), call_chunk(1, "b")]
     reply, _ = assemble(calls, finish="length")
     assert [call.name for call in reply.tool_calls] == ["f"]
@@ -142,7 +142,7 @@ def test_a_lone_half_of_a_character_is_replaced() -> None:
     ids=["fragments", "another tool", "late name", "half a character", "interleaved"],
 )
 def test_arguments_are_told_while_they_come(chunks: list[Json], expected: list[tuple[int, str]]) -> None:
-    """Those of the tools asked for, by the number of their call; nothing before its tool is known."""
+    """Those of the given tools, by the number of their call; nothing before the tool's name is complete."""
     deltas, _ = feed([*chunks, chunk({}, finish="stop")], {"draw"})
     assert [(d.call, d.text) for d in deltas if isinstance(d, ArgumentsDelta)] == expected
 
@@ -156,7 +156,7 @@ SEGMENTS = st.lists(
 
 @given(SEGMENTS, st.data())
 def test_cuts_do_not_matter(segments: list[tuple[str, str]], data: st.DataObject) -> None:
-    """However text, reasoning and arguments are cut, the reply and the order of its deltas are the same."""
+    """For any cuts of text, reasoning and arguments, the reply and the order of its deltas are the same."""
     whole = [segment_chunk(kind, content) for kind, content in segments]
     pieces = [
         segment_chunk(kind, piece)
@@ -167,7 +167,7 @@ def test_cuts_do_not_matter(segments: list[tuple[str, str]], data: st.DataObject
 
 
 def segment_chunk(kind: str, content: str) -> Json:
-    """Return the chunk that carries a content in one of its places."""
+    """Return the chunk with the content in one of its fields."""
     if kind.startswith("call"):
         return call_chunk(int(kind[-1]), None, "f", content)
     return chunk({kind: content})
@@ -248,7 +248,7 @@ def inline(text: str, id_: str = "") -> list[VisibleDelta]:
     ],
 )
 def test_tags_are_split_out_of_the_text(text: str, expected: list[VisibleDelta]) -> None:
-    """What is well formed is a thought, whatever only looks like it is text, and tags do not nest."""
+    """Well-formed tags contain a thought, similar text stays text, and tags do not nest."""
     assert split(text) == expected
     assert split(*text) == expected
 
@@ -264,20 +264,20 @@ def test_tags_are_split_out_of_the_text(text: str, expected: list[VisibleDelta])
     ],
 )
 def test_a_reply_may_start_with_thinking(text: str, expected: list[VisibleDelta]) -> None:
-    """Where the prompt ends with the opening tag, whether the server repeats that or not."""
+    """The prompt ends with the opening tag, and the server may or may not repeat it."""
     assert split(text, starts_thinking=True) == expected
     assert split(*text, starts_thinking=True) == expected
 
 
 def test_a_thought_in_a_field_is_all_there_is_before_the_answer() -> None:
-    """The server has split it off: what follows is the answer, though the reply starts with thinking."""
+    """The server has split it off: later text is the answer, though the reply starts with thinking."""
     assembler = ReplyAssembler(7, starts_thinking=True)
     shown = [each for d in (ThoughtDelta("a"), TextDelta("b"), Ended("stop")) for each in assembler.feed(d)]
     assert [*shown, *assembler.close()] == [*thought("a", 1), TextDelta("b")]
 
 
 def test_tags_are_those_of_the_agent() -> None:
-    """Names that mean something in patterns, too; none at all are no tags."""
+    """Names with special characters of patterns, too; an empty list disables tags."""
     text = "<a.b>c</a.b><think>d"
     deltas = [ThinkingSplitter(tags).feed(text) for tags in (["a.b"], [])]
     assert deltas == [[*inline("c"), *ThinkingSplitter(["a.b"]).feed("<think>d")], [TextDelta(text)]]
@@ -285,7 +285,7 @@ def test_tags_are_those_of_the_agent() -> None:
 
 @given(TAGGED, st.sets(st.integers(min_value=1, max_value=400)), st.booleans())
 def test_cuts_of_tags_do_not_matter(text: str, places: set[int], starts: bool) -> None:  # noqa: FBT001 -- drawn
-    """However the text is cut, the thoughts and the text are those of the uncut one."""
+    """For any cuts the thoughts and the text are those of the uncut text."""
     assert split(*cut(text, places), starts_thinking=starts) == split(text, starts_thinking=starts)
 
 

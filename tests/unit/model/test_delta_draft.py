@@ -1,4 +1,4 @@
-"""Drafts of the answer: whatever happens to the publishes, the fold keeps one whole answer."""
+"""Drafts of the answer: after any failures of publishing, the fold has one whole answer."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ TASK = TaskRef(task_id="t", run_id="run", context_id="c", owner="o", agent_id="a
 
 
 class Viewer:
-    """The fold of one task, with publishes that fail as told."""
+    """The fold of one task, with publishes that fail as scripted."""
 
     def __init__(self) -> None:
         self._folded = FencedTask()
@@ -44,7 +44,7 @@ STEPS = st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.sampled_fr
 
 
 def test_the_last_chunk_is_the_whole_answer() -> None:
-    """Clients that read nothing but the last update of an artifact have it all; the fold has it once."""
+    """Clients that read only the last update of an artifact have it all; the fold has it once."""
     viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
     viewer.publish(appended(draft, "Four, "), Publish.WORKS, draft)
     end = draft.finish("and five.")
@@ -54,7 +54,7 @@ def test_the_last_chunk_is_the_whole_answer() -> None:
 
 
 def test_a_large_answer_is_not_sent_twice() -> None:
-    """Beyond the limit the last piece completes it; the whole that follows is dropped by the fold."""
+    """Beyond the limit the last piece completes it; the fold drops the whole that follows."""
     folded, draft, large = FencedTask(), ResponseDraft(position=1, attempt=1), "x" * 64_000
     folded.create(new_view(TASK))
     folded.publish(TASK.run_id, appended(draft, large))
@@ -68,7 +68,7 @@ def test_a_large_answer_is_not_sent_twice() -> None:
 def test_a_draft_that_was_forgotten_is_whole_at_the_end(
     before: list[tuple[str, Publish]], after: list[tuple[str, Publish]]
 ) -> None:
-    """Redis was emptied in the middle: what follows cannot be continued, but the end carries it all."""
+    """Redis was emptied in the middle: the next pieces cannot be appended, but the end carries it all."""
     draft = ResponseDraft(position=1, attempt=1)
     for steps in (before, after):
         viewer = Viewer()
@@ -84,7 +84,7 @@ def test_a_draft_that_was_forgotten_is_whole_at_the_end(
 def test_a_later_attempt_replaces_the_draft(
     first: list[tuple[str, Publish]], second: list[tuple[str, Publish]]
 ) -> None:
-    """Nothing of the one before is left; publishes that were lost, or took effect unseen, leave no scar."""
+    """Nothing of the earlier one is left; lost publishes, and those with a lost answer, leave no trace."""
     viewer = Viewer()
     for attempt, steps in ((1, first), (2, second)):
         draft = ResponseDraft(position=1, attempt=attempt)
@@ -96,7 +96,7 @@ def test_a_later_attempt_replaces_the_draft(
 
 
 def test_an_endless_outage_leaves_room_for_the_end() -> None:
-    """When an attempt has used up its drafts it is silent until the end, which still replaces them all."""
+    """When an attempt has used up its drafts it publishes nothing until the end, which replaces them all."""
     viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
     chunks = [appended(draft, "a")]
     for _ in range(DRAFTS_PER_ATTEMPT + 10):
@@ -108,6 +108,6 @@ def test_an_endless_outage_leaves_room_for_the_end() -> None:
 
 
 def test_the_workflow_has_the_last_word() -> None:
-    """No number of attempts reaches the number under which the workflow completes the answer."""
+    """No number of attempts reaches the number with which the workflow completes the answer."""
     draft = ResponseDraft(position=1, attempt=10 * FINAL_ATTEMPT)
     assert draft.withdraw().attempt < FINAL_ATTEMPT

@@ -1,4 +1,4 @@
-"""Files that clients send along, as a model gets them."""
+"""Files of clients, in the form that a model gets."""
 
 from base64 import b64encode
 
@@ -40,7 +40,7 @@ def image(url: str) -> dict[str, JsonValue]:
 
 
 def content_of(part: FilePart, contents: dict[Place, bytes | None], takes: str) -> object:
-    """Return the content of the message that the provider gets."""
+    """Return the message's content for the provider."""
     message = UserMessage(message_id="m", parts=(LOOK, part))
     request = build_request(
         "m", AGENT, [message], files=ReadFiles(Takes((takes,) if takes else ()), contents)
@@ -140,9 +140,9 @@ FILES: list[tuple[FilePart, bytes, str, str | list[dict[str, JsonValue]]]] = [
 def test_a_file_is_given_as_the_model_can_take_it(
     part: FilePart, content: bytes, takes: str, expected: str | list[dict[str, JsonValue]]
 ) -> None:
-    """As it is, as text, or as a line; an artifact is named, so that tools can read it.
+    """Unchanged, as text, or as a line; an artifact is named, so that tools can read it.
 
-    A picture is what its first bytes say: providers refuse each request that holds one under another name.
+    The type of a picture is that of its first bytes: providers refuse each request with a wrong one.
     """
     given = content_of(part, {PLACE: content} if content else {}, takes)
     assert given == (f"Look:\n\n{expected}" if isinstance(expected, str) else [text("Look:"), *expected])
@@ -161,12 +161,12 @@ def test_a_file_is_given_as_the_model_can_take_it(
 def test_a_model_gets_what_its_agent_and_it_can_take(
     by_agent: list[str], by_model: list[str] | None, *, taken: bool
 ) -> None:
-    """Where nobody knows what the model takes, the agent says it."""
+    """If the model's types are unknown, the agent's count."""
     assert ("image/png" in Takes(by_agent, by_model)) is taken
 
 
 def test_files_of_results_stand_behind_the_last_of_them() -> None:
-    """Providers want nothing between results. What the model does not take it is told of."""
+    """Providers refuse messages between results. Files of types that the model refuses become a line."""
     asks = AssistantMessage(tool_calls=tuple(ToolCall(id=name, name=name, arguments="{}") for name in "ab"))
     first, second = (call.result("done") for call in asks.tool_calls)
     shows = first.model_copy(update={"files": (PNG, PDF)})
@@ -206,19 +206,19 @@ def test_texts_can_be_read_on_where_there_is_more(
 
 
 def test_a_file_that_is_gone_is_told() -> None:
-    """Its time to live ended, or somebody deleted it: the task goes on without it."""
+    """It expired or was deleted: the task goes on without it."""
     gone = content_of(stored("image/png"), {PLACE: None}, "image/*")
     assert gone == "Look:\n\n[file, image/png, 2 bytes; artifact input-1 (no longer available)]"
 
 
 def test_what_was_said_is_told_with_its_files() -> None:
-    """A summary knows of them."""
+    """A summary includes them."""
     message = UserMessage(message_id="m", parts=(LOOK, stored("image/png", "a.png")))
     assert user_text(message) == "Look:\n\n[file a.png, image/png, 2 bytes; artifact input-1]"
 
 
 def test_a_file_counts_as_so_many_tokens() -> None:
-    """Its base64 is no text that the model reads."""
+    """The model does not read its base64 as text."""
     message = UserMessage(message_id="m", parts=(LOOK, stored("image/png")))
     files = ReadFiles(Takes(("image/*",)), {PLACE: PICTURE.ljust(1_000_000)})
     request = build_request("m", AGENT, [message], files=files)

@@ -1,4 +1,4 @@
-"""A model call: what it is made of, and the body that the provider gets."""
+"""A model call: its inputs, and the request body for the provider."""
 
 import json
 import re
@@ -72,7 +72,7 @@ def body(request: ModelRequest, **settings: Any) -> dict[str, Any]:  # noqa: ANN
 
 
 def test_a_body_has_what_is_set() -> None:
-    """Under the names of Chat Completions; further fields win, but never over what makes the request."""
+    """Under the names of Chat Completions; extra fields win, except over those of the request itself."""
     extra: dict[str, JsonValue] = {"top_k": 5, "seed": 2, "model": "other", "messages": []}
     made = body(REQUEST, max_tokens=9, effort="high", seed=1, stop=["#"], temperature=0, extra_body=extra)
     assert made.pop("tools") == body(REQUEST)["tools"]
@@ -108,7 +108,7 @@ NAMED = {"type": "function", "function": {"name": "write"}}
 def test_a_tool_that_is_gone_need_not_be_called(
     left: tuple[str, ...], choice: str | None, asked: object
 ) -> None:
-    """Providers refuse settings of tools where there are none, and a choice they were not told of."""
+    """Providers refuse settings of tools without tools, and a choice of an unknown tool."""
     request = replace(FORCED, tools=tuple(tool for tool in FORCED.tools if tool.name in left))
     made = body(request, tool_choice=choice)
     assert made.get("tool_choice") == asked
@@ -134,14 +134,14 @@ RESULTS = (ToolMessage(call_id="a", name="f", content=""),)
 def test_a_tool_has_to_be_called_once(
     choice: str, transcript: tuple[TranscriptMessage | str, ...], *, kept: bool
 ) -> None:
-    """For each message of the user; otherwise no task would come to its answer."""
+    """For each message of the user; otherwise no task would reach its answer."""
     messages = [said(message) if isinstance(message, str) else message for message in transcript]
     settings = until_called(ModelSettings(tool_choice=choice, seed=1), messages)
     assert settings == ModelSettings(tool_choice=choice if kept else "auto", seed=1)
 
 
 def test_a_request_for_a_task_asks_for_nothing_else() -> None:
-    """Whatever tool the agent wants called otherwise, the model may answer."""
+    """Whatever other tool the agent requires, the model may answer."""
     made = sent(only_create_task(FORCED, AGENT))
     assert [tool["function"]["name"] for tool in made.get("tools", ())] == ["create_task"]
     assert "tool_choice" not in made
@@ -180,7 +180,7 @@ def said(text: str) -> UserMessage:
     ],
 )
 def test_messages_are_translated(message: TranscriptMessage, expected: dict[str, object]) -> None:
-    """Each kind of message has its place in Chat Completions; reasoning is not sent back."""
+    """Each kind of message has its form in Chat Completions; reasoning is not sent back."""
     assert build_request("m", BARE, [message]).messages == (expected,)
 
 
@@ -213,7 +213,7 @@ HEAD = "Go on\n\n[Task t, completed, came to this:]\n"
     ],
 )
 def test_a_reference_repeats_nothing(messages: list[TranscriptMessage], shown: list[str]) -> None:
-    """What the conversation has said is not said again: clients refer to the tasks of their own context."""
+    """Text of the conversation is not repeated: clients refer to the tasks of their own context."""
     assert [each["content"] for each in build_request("m", AGENT, messages).messages] == shown
 
 
@@ -246,13 +246,13 @@ COVERED: dict[str, tuple[tuple[TranscriptMessage, ...], list[str | None]]] = {
 def test_a_summary_stands_for_what_it_covers(
     transcript: tuple[TranscriptMessage, ...], expected: list[str | None]
 ) -> None:
-    """The first message stays, then comes the last summary, then what it does not cover, calls first."""
+    """The first message stays, then comes the last summary, then later messages, calls first."""
     messages = build_request("m", BARE, transcript).messages
     assert [_brief(message) for message in messages] == expected
 
 
 def _brief(message: Mapping[str, JsonValue]) -> str | None:
-    """Return the content; notes that replace messages in brackets, calls as None."""
+    """Return the content; notes in place of messages in brackets, calls as None."""
     content = message.get("content")
     if content is None:
         return None
@@ -278,7 +278,7 @@ def listed(*names: str) -> ToolsMessage:
 
 
 def test_listed_tools_are_offered_beside_the_own_ones() -> None:
-    """The last list counts; of two tools of one name the agent's own is meant."""
+    """The last list counts; of two tools of one name the agent's own wins."""
     agent = Agent(id="a", name="", description="", plugins=[tools(own)])
     request = build_request("m", agent, [ASKED, listed("old"), CALL, RESULT, listed("own", "other"), ASKED])
     own_one, other = request.tools
@@ -288,7 +288,7 @@ def test_listed_tools_are_offered_beside_the_own_ones() -> None:
 
 @pytest.mark.parametrize(("kept", "offered"), [("", False), ("r1-x", True)])
 def test_results_can_be_read_on_where_there_is_one(kept: str, *, offered: bool) -> None:
-    """Behind all other tools, so that those stay in the provider's cache; not once a summary covers it."""
+    """After all other tools, which stay in the provider's cache; not once a summary covers the result."""
     asks = AssistantMessage(tool_calls=(ToolCall(id="c", name="find", arguments="{}"),))
     result = ToolMessage(call_id="c", name="find", content="…", whole=70_000 if kept else 0, kept=kept)
     transcript = [ASKED, asks, result]
@@ -309,7 +309,7 @@ def chosen(hints: str, *, cache: bool | None = None) -> ChosenModel:
 
 
 def test_a_cache_key_is_that_of_an_agent_in_a_conversation() -> None:
-    """Whatever its task and its run; an author's own field stands."""
+    """For any task and run; an author's own field stays."""
     task = TaskRef(task_id="t", run_id="r", context_id="c", owner="o", agent_id="a")
     key = cache_key(task)
     assert cache_key(task.model_copy(update={"task_id": "u", "run_id": "s"})) == key
@@ -330,7 +330,7 @@ def test_a_cache_key_is_that_of_an_agent_in_a_conversation() -> None:
     ],
 )
 def test_breakpoints_are_behind_what_stays_the_same(messages: list[str], marked: dict[int, str]) -> None:
-    """The first system prompt and the last two messages that are no reply."""
+    """The first system prompt and the last two messages that are not replies."""
     given: list[dict[str, JsonValue]] = [
         dict(zip(("role", "content"), text.split(": "), strict=True)) for text in messages
     ]
@@ -344,7 +344,7 @@ def test_breakpoints_are_behind_what_stays_the_same(messages: list[str], marked:
 
 
 def test_a_breakpoint_is_behind_the_last_text_of_parts() -> None:
-    """Images are left as they are."""
+    """Images are unchanged."""
     text: dict[str, JsonValue] = {"type": "text", "text": "Look"}
     for parts, marked in (([text, IMAGE], [{**text, "cache_control": MARK}, IMAGE]), ([IMAGE], [IMAGE])):
         request = replace(REQUEST, messages=({"role": "user", "content": [*parts]},))
@@ -354,7 +354,7 @@ def test_a_breakpoint_is_behind_the_last_text_of_parts() -> None:
 
 @pytest.mark.parametrize("hints", ["key", "breakpoints", ""])
 def test_hints_can_be_switched_off(hints: str) -> None:
-    """By the agent, or for a model; the agent is asked first."""
+    """By the agent, or for a model; the agent's setting wins."""
     off = replace(REQUEST, settings=ModelSettings(cache=False))
     asked = ({"role": "user", "content": "Hi"},)
     on = replace(REQUEST, messages=asked, settings=ModelSettings(cache=True))
@@ -376,7 +376,7 @@ def test_hints_can_be_switched_off(hints: str) -> None:
     ],
 )
 def test_messages_stand_in_the_order_that_the_provider_takes(wants: dict[str, Any], sent: str) -> None:
-    """Some want no message of the user right behind results, and no system prompt but at the beginning."""
+    """Some refuse a user's message right after results, and a system prompt except at the beginning."""
     roles = ("system", "system", "user", "tool", "user", "tool", "system", "user")
     request = replace(REQUEST, messages=tuple({"role": role, "content": "x"} for role in roles))
     body = json.loads(json.dumps(chat_body(request, "m", Provider("p", **wants))))
@@ -384,7 +384,7 @@ def test_messages_stand_in_the_order_that_the_provider_takes(wants: dict[str, An
 
 
 def test_a_message_without_a_word_says_so() -> None:
-    """Several providers take none that is blank, nor a part of it; a reply may have calls instead."""
+    """Several providers refuse a blank message, or a blank part of it; a reply may have calls instead."""
     picture = FilePart(media_type="image/png", url="https://example.org/a.png")
     blank = UserMessage(message_id="m", parts=(TextPart(text=" "),))
     shown = UserMessage(message_id="m", parts=(TextPart(text="\n"), picture))
@@ -407,7 +407,7 @@ def test_an_empty_list_offers_nothing() -> None:
 
 
 def test_a_list_of_tools_is_no_message() -> None:
-    """The model does not read it, and nobody counts it as one that was left out."""
+    """The model does not read it, and it is not counted among left-out messages."""
     transcript = (ASKED, listed("f"), CALL, RESULT, said("Two"), listed("g"), SummaryMessage(end=4))
     messages = build_request("m", BARE, transcript).messages
     assert [_brief(message) for message in messages] == ["Start", "[2]", "Two"]
@@ -415,7 +415,7 @@ def test_a_list_of_tools_is_no_message() -> None:
 
 
 def test_a_refused_reply_of_which_nothing_is_left_is_not_sent() -> None:
-    """Some providers take no empty message; what was wrong with it stands in the next one."""
+    """Some providers refuse an empty message; the problem is in the next message."""
     replies = [AssistantMessage(refused="No."), AssistantMessage(text="Words", refused="No.")]
     messages = build_request("m", BARE, [ASKED, *replies, said("No.")]).messages
     assert [_brief(message) for message in messages] == ["Start", "Words", "No."]
@@ -426,7 +426,7 @@ def test_a_refused_reply_of_which_nothing_is_left_is_not_sent() -> None:
     ["", " ", "{", "[1]", "null", "no JSON", "[" * 10_000, '{"a": 1}', '{"b": NaN}', '{"b": "\\ud83d"}'],
 )
 def test_arguments_go_back_as_an_object(written: str) -> None:
-    """Whatever the model wrote, a provider that parses the transcript can read it."""
+    """For any text of the model, a provider that parses the transcript can read it."""
     read = json.loads(readable_arguments(written))
     assert isinstance(read, dict)
     assert (written.strip() in read.values()) or read in ({}, {"a": 1})

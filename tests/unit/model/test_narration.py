@@ -1,4 +1,4 @@
-"""What a model reads of a task while it works, and what is made of its answer."""
+"""The model's input on a running task, and the line made of its answer."""
 
 import pytest
 
@@ -48,7 +48,7 @@ from tests.unit.gateway.rendered_tasks import AT, said
     ],
 )
 def test_an_answer_becomes_one_short_line(answer: str, expected: str) -> None:
-    """At most 50 characters, cut at a word, without what models put around it."""
+    """At most 50 characters, cut at a word, without a model's decoration."""
     told = narration(answer, ())
     assert told == expected
     assert len(told) <= MAX_CHARACTERS
@@ -66,7 +66,7 @@ def test_an_answer_becomes_one_short_line(answer: str, expected: str) -> None:
     ],
 )
 def test_an_answer_is_enough_once_its_first_line_is_over(answer: str, *, enough: bool) -> None:
-    """What a model writes beyond is not waited for."""
+    """The rest of the model's text is not waited for."""
     assert is_enough(answer) is enough
 
 
@@ -99,7 +99,7 @@ CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments='{"query"
     ids=str,
 )
 def test_what_happens_becomes_a_line(event: TaskEvent, line: str) -> None:
-    """With names and arguments, as clients of the extension may see them; not with results."""
+    """With names and arguments, as clients of the extension may read them; not with results."""
     story = Story()
     story.take(event)
     assert list(story.lines) == [line]
@@ -107,7 +107,7 @@ def test_what_happens_becomes_a_line(event: TaskEvent, line: str) -> None:
 
 
 def test_sub_agents_are_called_by_their_names() -> None:
-    """Also those that a sub-agent asks: the calls that lead to them were told."""
+    """Also those below a sub-agent: the calls that lead to them were shown before."""
     story = Story()
     inner = AgentInvoked(call_id="d", agent_id="painter", task_id="t/c/d")
     for event in (
@@ -120,7 +120,7 @@ def test_sub_agents_are_called_by_their_names() -> None:
 
 
 def test_a_story_keeps_its_newest_parts() -> None:
-    """Twenty lines of at most 160 characters, and the last five narrations, which are no news."""
+    """Twenty lines of at most 160 characters, and the last five narrations, which do not trigger another."""
     story = Story()
     for n in range(30):
         story.take(CALLED.model_copy(update={"arguments": f"{n} {'a' * 1000}"}))
@@ -136,7 +136,7 @@ def test_a_story_keeps_its_newest_parts() -> None:
 
 
 async def test_a_script_is_not_used_up_by_a_narrator() -> None:
-    """It asks by the clock, so nobody could write a script for it."""
+    """Narrations depend on the clock, so a script could not include them."""
     request = narration_request("model", "Read", Story())
     script = Script("Done.")
     asked = ChatRequest.model_validate({"model": request.model, "messages": list(request.messages)})

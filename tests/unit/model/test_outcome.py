@@ -1,4 +1,4 @@
-"""What becomes of a reply by the way in which it ended, and what the settings of an agent make of that."""
+"""The outcome of a reply by its end, and the effects of an agent's settings."""
 
 from typing import Any, Literal
 
@@ -60,7 +60,7 @@ def reply(ended: str, text: str = "", *calls: ToolCall, **fields: Any) -> Assist
 
 
 def fate(judged: AssistantMessage) -> Fate:
-    """Return what becomes of a reply; it is one thing only."""
+    """Return the outcome of a reply; there is exactly one."""
     assert [bool(judged.refused), judged.fails, judged.rejects].count(True) <= 1
     if judged.refused:
         return "told"
@@ -81,7 +81,7 @@ def row(
     after: Transcript = ASKED,
     **settings: Any,  # noqa: ANN401 -- a table
 ) -> Row:
-    """Return a reply and what becomes of it behind this transcript, with these settings."""
+    """Return a reply and its outcome after this transcript, with these settings."""
     return ended, fate, reason, said, after, ModelSettings(**settings)
 
 
@@ -150,7 +150,7 @@ ROWS: dict[str, Row] = {
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_how_a_reply_ended_decides_what_becomes_of_it(row: Row) -> None:
-    """It stands, goes back to the model once, or ends the task; in words, and by a name."""
+    """It is accepted, is sent back to the model once, or ends the task; with a text, and a name."""
     ended, wanted, reason, said, transcript, settings = row
     judged = judge(ended, transcript, settings)
     assert (fate(judged), judged.reason) == (wanted, reason)
@@ -180,7 +180,7 @@ JSON = '{"name":"Paris"}'
 def test_an_answer_that_has_to_be_data(
     ended: AssistantMessage, settings: dict[str, Any], wanted: Fate, reason: str, said: str
 ) -> None:
-    """What does not fit has its one repair, and nothing else stands for data."""
+    """An answer that does not fit gets one repair, and nothing else replaces data."""
     judged = judge(ended, ASKED, ModelSettings(**settings), City)
     assert (fate(judged), judged.reason) == (wanted, reason)
     assert said in (judged.refused or judged.closing)
@@ -229,7 +229,7 @@ AS_DATA = ModelRequest("m", (), output=OutputSchema("City", {}))
 def test_a_text_that_was_cut_off_is_continued(
     request_: ModelRequest, so_far: AssistantMessage, *, goes_on: bool
 ) -> None:
-    """Behind what there is of it."""
+    """After the existing text."""
     more = continuation(request_, so_far)
     added = [
         {"role": "assistant", "content": so_far.text},
@@ -239,7 +239,7 @@ def test_a_text_that_was_cut_off_is_continued(
 
 
 def test_both_halves_are_one_reply() -> None:
-    """With the thoughts of both, what both cost, the end of the second, and nothing opaque."""
+    """With the thoughts and the cost of both, the end of the second, and no opaque fields."""
     first = reply("length", "Once ", reasoning="A tale.", opaque='{"a":1}', model="m", source="p/m")
     call = WHOLE.model_copy(update={"opaque": '{"b":2}'})
     rest = reply("tool_calls", "upon", call, reasoning="On.", opaque='{"c":3}', model="m", source="p/m")

@@ -1,4 +1,4 @@
-"""What the failures of a provider mean: retry or not, how long, and what the operator is told."""
+"""Failures of a provider: retryable or not, the delay, and the text for the operator."""
 
 from datetime import timedelta
 from typing import Any
@@ -33,14 +33,14 @@ SECRET = "sk-secret and what the user wrote"
 
 
 def status_error(status: int, headers: dict[str, str] | None = None, /, **body: JsonValue) -> APIStatusError:
-    """Return what the SDK raises for an HTTP error."""
+    """Return the SDK's exception for an HTTP error."""
     told = {"message": SECRET, **body}
     response = httpx2.Response(status, headers=headers, json={"error": told}, request=REQUEST)
     return APIStatusError(str(told["message"]), response=response, body=told)
 
 
 def lost(cause: httpx2.RequestError) -> APIConnectionError:
-    """Return what the SDK raises when its HTTP client has raised something."""
+    """Return the SDK's exception for one of its HTTP client."""
     is_silent = isinstance(cause, httpx2.TimeoutException)
     error = APITimeoutError(REQUEST) if is_silent else APIConnectionError(request=REQUEST)
     error.__cause__ = cause
@@ -51,13 +51,13 @@ OPENAI = Provider("openai", key_variable="OPENAI_API_KEY", base_url_variable="OP
 
 
 def stream_error(**body: JsonValue) -> ModelError:
-    """Return what an error event inside a stream comes to."""
+    """Return the exception for an error event inside a stream."""
     told = {"message": SECRET, **body}
     return Failures(OPENAI, ModelRequest("openai/gpt", ()), "gpt").of_answer(told)
 
 
 def held_back(why: Why, seconds: float = 12) -> HeldBackError:
-    """Return what the gate of a provider raises."""
+    """Return the exception of a provider's gate."""
     office = Provider("office", concurrency=8, requests_per_minute=500)
     return HeldBackError(
         ChosenModel(name="office/gpt", provider=office, model="gpt"), why, timedelta(seconds=seconds)
@@ -65,7 +65,7 @@ def held_back(why: Why, seconds: float = 12) -> HeldBackError:
 
 
 def meant(error: Exception, failures_so_far: int = 1) -> ApplicationError:
-    """Return what an error of the client, or of the model, comes to."""
+    """Return the failure for an error of the client, or of the model."""
     if not isinstance(error, ModelError):
         error = Failures(OPENAI, ModelRequest("openai/gpt", ()), "gpt").of_error(error)
     return provider_failure(error, failures_so_far, chance=0)
@@ -96,7 +96,7 @@ def meant(error: Exception, failures_so_far: int = 1) -> ApplicationError:
     ],
 )
 def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
-    """The provider could not answer now: retryable, with a reason in our own words."""
+    """Temporary failures of the provider: retryable, with a reason in our own words."""
     failure = meant(error)
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert said in failure.message
@@ -104,7 +104,7 @@ def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
 
 
 def test_a_server_of_this_machine_that_does_not_run_is_to_be_started() -> None:
-    """The usual reason that nothing answers there is that nobody started it."""
+    """The usual reason is that it was not started."""
     local = Provider("ollama", base_url="http://localhost:11434/v1")
     error = Failures(local, ModelRequest("ollama/q", ()), "q").of_error(lost(httpx2.ConnectError(SECRET)))
     assert str(error) == (
@@ -144,7 +144,7 @@ NO_MODEL = "know model 'gpt' (404): check the model's name, and OPENAI_BASE_URL"
     ],
 )
 def test_what_will_not_pass_is_not_tried_again(error: Exception, kind: str, said: str) -> None:
-    """The message names the cause and the next step, and nothing that the provider wrote."""
+    """The error names the cause and the next step, and contains nothing of the provider's text."""
     failure = meant(error)
     assert (failure.type, failure.non_retryable) == (kind, True)
     assert said in failure.message
@@ -185,7 +185,7 @@ def test_a_conversation_that_is_too_long_is_known_by_what_is_told(told: str) -> 
     ],
 )
 def test_the_last_failure_of_its_kind_gives_up(error: Exception, most: int) -> None:
-    """A provider that stays away has its bad hour; what is no provider of models is soon known."""
+    """A provider gets time for an outage; a server that is not a provider of models fails early."""
     last_but_one = meant(error, most - 1)
     last = meant(error, most)
     assert (last_but_one.type, last_but_one.non_retryable) == (MODEL_UNAVAILABLE, False)
@@ -213,7 +213,7 @@ def test_the_last_failure_of_its_kind_gives_up(error: Exception, most: int) -> N
     ],
 )
 def test_the_delay_goes_to_the_retry(error: Exception, failures_so_far: int, seconds: float) -> None:
-    """The failure carries what the header says, and otherwise what the failures so far come to."""
+    """The failure has the delay of the header, or else the one for the failures so far."""
     failure = meant(error, failures_so_far)
     assert failure.next_retry_delay == timedelta(seconds=seconds)
 
@@ -229,7 +229,7 @@ def test_the_delay_goes_to_the_retry(error: Exception, failures_so_far: int, sec
     ],
 )
 def test_who_is_held_back_comes_back(why: Why, failures_so_far: int, seconds: float, said: str) -> None:
-    """When there is room; later and later where the gate may be closed again. Limits have no last time."""
+    """When there is room; later each time if the gate may close again. Limits do not count as attempts."""
     failure = meant(held_back(why), failures_so_far)
     assert (failure.message, failure.non_retryable) == (said, False)
     assert failure.next_retry_delay == timedelta(seconds=seconds)
@@ -254,7 +254,7 @@ BUSY = ModelBusyError("429", retry_after=timedelta(seconds=20))
     ],
 )
 def test_another_model_is_asked_soon(error: ModelError, settings: ModelSettings, at: int | None) -> None:
-    """At once where the provider is known not to answer soon; never because of limits."""
+    """At once if the provider's outage is known; never because of limits."""
     ends = [
         provider_failure(error, count, 0, settings, has_fallback=True).non_retryable for count in range(1, 10)
     ]
@@ -263,7 +263,7 @@ def test_another_model_is_asked_soon(error: ModelError, settings: ModelSettings,
 
 @pytest.mark.parametrize(("retries", "calls"), [(0, 1), (3, 4)])
 def test_an_author_says_how_often_a_call_is_tried_again(retries: int, calls: int) -> None:
-    """Where there is no other model."""
+    """If there is no other model."""
     settings = ModelSettings(retries=retries)
     ends = [provider_failure(BUSY, count, 0, settings).non_retryable for count in range(1, calls + 1)]
     assert ends == [*[False] * (calls - 1), True]
@@ -279,7 +279,7 @@ def test_an_author_says_how_often_a_call_is_tried_again(retries: int, calls: int
     ],
 )
 def test_an_error_is_found_wherever_it_stands(chunk: dict[str, JsonValue]) -> None:
-    """In the middle of a stream, or in the place of a reply."""
+    """In the middle of a stream, or in place of a reply."""
     error = Failures(OPENAI, ModelRequest("openai/gpt", ()), "gpt").of_answer(error_in(chunk))
     assert (type(error), str(error)) == (ModelDownError, "the provider 'openai' failed (503)")
     assert not error_in({"choices": [{"delta": {}}]})
@@ -295,7 +295,7 @@ def test_an_error_is_found_wherever_it_stands(chunk: dict[str, JsonValue]) -> No
     ],
 )
 def test_a_tool_that_is_refused_is_named(told: dict[str, JsonValue]) -> None:
-    """Among a hundred tools of MCP servers one would not find it."""
+    """Among a hundred tools of MCP servers it could not be found otherwise."""
     tools = tuple(ListedTool(name=name, description="", parameters={}) for name in ("search", "draw"))
     failures = Failures(OPENAI, ModelRequest("openai/gpt", (), tools), "gpt")
     error = failures.of_error(status_error(400, **told))
@@ -315,7 +315,7 @@ ABOUT_FILES = {
 
 @pytest.mark.parametrize("told", ABOUT_FILES.values(), ids=ABOUT_FILES)
 def test_a_file_that_is_refused_is_told_as_one(told: str) -> None:
-    """And not as something about tools. Where none was sent, a text that names one is about another thing."""
+    """And not as an error of tools. Without files in the request, a text with that word has another cause."""
     look: JsonValue = {"type": "text", "text": "Look."}
     picture: JsonValue = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
     with_file: list[JsonValue] = [look, picture]
@@ -333,7 +333,7 @@ def test_a_file_that_is_refused_is_told_as_one(told: str) -> None:
 
 @pytest.mark.parametrize("by", ["json_schema", "tool", "prompt"])
 def test_only_what_was_asked_for_is_refused_as_the_form_of_the_answer(by: Any) -> None:  # noqa: ANN401 -- a rung
-    """Another form is tried then; a text that happens to name one is an ordinary refusal."""
+    """Another form is tried then; a text that only contains the word is an ordinary refusal."""
     request = ModelRequest("openai/gpt", (), output=OutputSchema("city", {}, by))
     for told, forms in (
         ("response_format is unavailable now", {"json_schema", "tool"}),

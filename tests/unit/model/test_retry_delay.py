@@ -1,4 +1,4 @@
-"""When a model call is tried again: as the provider says, or later and later; never all calls at once."""
+"""Delays of a model call's retries: the provider's, or growing ones; never the same for all calls."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +15,7 @@ CHANCES = st.floats(0, 1)
 
 @given(st.timedeltas(timedelta(), MAX_ASKED_DELAY), st.integers(1, 100), CHANCES)
 def test_no_retry_comes_before_the_provider_wants_it(told: timedelta, failures: int, chance: float) -> None:
-    """What the provider asks for is the least that is waited."""
+    """The provider's delay is the minimum."""
     assert told <= retry_delay(told, failures, chance) <= told * 1.11
 
 
@@ -41,7 +41,7 @@ def test_no_retry_comes_before_the_provider_wants_it(told: timedelta, failures: 
     ],
 )
 def test_the_provider_says_when_to_come_back(headers: dict[str, str], seconds: float | None) -> None:
-    """Milliseconds, seconds or a date; at most 10 minutes; what makes no sense is ignored."""
+    """Milliseconds, seconds or a date; at most 10 minutes; invalid values are ignored."""
     assert retry_after(headers, NOW) == (seconds and timedelta(seconds=seconds))
 
 
@@ -50,7 +50,7 @@ def test_the_provider_says_when_to_come_back(headers: dict[str, str], seconds: f
     [(None, 3, 2, 4), (None, 7, 30, 60), (None, 20, 30, 60), (3, 20, 3, 3.3), (600, 1, 600, 660)],
 )
 def test_delays_have_bounds(told: float | None, failures: int, least: float, most: float) -> None:
-    """The bounds are reached at both ends of chance."""
+    """The bounds are reached at both ends of the random range."""
     asked = None if told is None else timedelta(seconds=told)
     assert retry_delay(asked, failures, chance=0) == timedelta(seconds=least)
     assert retry_delay(asked, failures, chance=1) == timedelta(seconds=most)

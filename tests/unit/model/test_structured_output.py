@@ -1,4 +1,4 @@
-"""Answers that are data: what fits, what the model is told of what does not, and which models can be used."""
+"""Answers that are data: fitting ones, errors for the model, and usable output models."""
 
 from decimal import Decimal
 from typing import Any, Literal, TypeVar
@@ -48,7 +48,7 @@ class Renamed(BaseModel):
 
 
 def fit(text: str, output: type[BaseModel] = Invoice, **fields: object) -> AssistantMessage:
-    """Return what becomes of an answer."""
+    """Return the outcome of an answer."""
     return as_output(AssistantMessage(text=text, **fields), output)  # pyright: ignore[reportArgumentType] -- a table
 
 
@@ -69,7 +69,7 @@ FITS: list[tuple[str, type[BaseModel], str]] = [
 
 @pytest.mark.parametrize(("text", "output", "canonical"), FITS)
 def test_an_answer_that_fits_becomes_canonical(text: str, output: type[BaseModel], canonical: str) -> None:
-    """Whole, with defaults, by the names that the schema has, without what is around it; it fits again."""
+    """Complete, with defaults, by the names of the schema, without surrounding text; it fits again."""
     usage = Usage(input_tokens=1)
     reply = fit(text, output, usage=usage)
     assert reply == AssistantMessage(text=canonical, usage=usage)
@@ -92,7 +92,7 @@ def test_an_answer_that_fits_becomes_canonical(text: str, output: type[BaseModel
     ],
 )
 def test_what_does_not_fit_is_told(text: str, told: str) -> None:
-    """By field, with the schema; the text stays for the model to look at, and its values are not repeated."""
+    """By field, with the schema; the model keeps its text, and the values are not repeated."""
     reply = fit(text)
     assert reply.text == text
     assert told in reply.refused
@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_told(text: str, told: str) -> None:
 
 @pytest.mark.parametrize("value", ["[" * 40 + "]" * 40, "1" + "0" * 400, str(2**53 + 1)])
 def test_what_clients_cannot_be_sent_does_not_fit(value: str) -> None:
-    """A2A carries neither numbers that no double is nor values of any depth."""
+    """A2A carries neither numbers that are not doubles nor unlimited depth."""
     assert "nested too deeply" in fit(f'{{"value": {value}}}', Anything).refused
 
 
@@ -143,13 +143,13 @@ class Unspeakable(BaseModel, arbitrary_types_allowed=True):
     ],
 )
 def test_an_output_that_no_model_could_be_told_of_is_refused(output: Any, problem: str) -> None:  # noqa: ANN401 -- a table of wrong values
-    """Where the agent is defined."""
+    """When the agent is defined."""
     with pytest.raises(AgentDefinitionError, match=problem):
         Agent(id="one", name="", description="", output=output)
 
 
 def test_only_so_much_is_told() -> None:
-    """Neither a thousand mistakes, nor a name of thousands of characters; nor what a cut made wrong."""
+    """Neither a thousand errors, nor a name of thousands of characters; nor errors at a cut."""
     lines = ", ".join('{"text": 1}' for _ in range(1000))
     assert fit(f'{{"total": 1, "lines": [{lines}]}}').refused.count("\n- ") == MAX_PROBLEMS + 1
     assert "and 980 more" in fit(f'{{"total": 1, "lines": [{lines}]}}').refused
@@ -169,7 +169,7 @@ class Long(BaseModel):
 
 
 def test_a_model_that_fails_itself_ends_the_call() -> None:
-    """No other answer would make it work; the failure does not repeat what it was given."""
+    """No other answer would help; the failure does not repeat the model's input."""
 
     class Broken(BaseModel):
         word: str

@@ -1,4 +1,4 @@
-"""What the model gets to read when it is to sum up a conversation."""
+"""The model's input for the summary of a conversation."""
 
 from everloop.activities.model.compaction import MAX_MESSAGE_CHARACTERS, SUMMARY_WORDS, summary_request
 from everloop.workflows.contract.messages import (
@@ -27,7 +27,7 @@ TRANSCRIPT: tuple[TranscriptMessage, ...] = (
 
 
 def conversation(transcript: tuple[TranscriptMessage, ...], end: int) -> str:
-    """Return the text that is to be summed up."""
+    """Return the text to summarize."""
     system, user = summary_request("m", transcript, end).messages
     assert system["role"] == "system"
     assert f"at most {SUMMARY_WORDS} words" in str(system.get("content"))
@@ -36,7 +36,7 @@ def conversation(transcript: tuple[TranscriptMessage, ...], end: int) -> str:
 
 
 def test_everybody_is_heard() -> None:
-    """Each message before the end has its place, except the first, which stays; reasoning is left out."""
+    """Each message before the end is included, except the first, which stays; reasoning is left out."""
     assert conversation(TRANSCRIPT, 5) == (
         '[assistant]\nLet me see.\n(calls find with {"q": "é"})\n\n'
         "[result of find, error]\nnothing\n\n"
@@ -46,7 +46,7 @@ def test_everybody_is_heard() -> None:
 
 
 def test_an_earlier_summary_is_the_beginning() -> None:
-    """What it covers is not sent again, wherever it stands."""
+    """The messages that it covers are not sent again, in any position."""
     early = SummaryMessage(end=4, text="So far")
     for transcript in ((*TRANSCRIPT[:5], early, *TRANSCRIPT[5:]), (*TRANSCRIPT, early)):
         end = transcript.index(TRANSCRIPT[5])
@@ -54,7 +54,7 @@ def test_an_earlier_summary_is_the_beginning() -> None:
 
 
 def test_long_messages_lose_their_middle() -> None:
-    """The prompt was too long already: each message is sent as far as its beginning and its end go."""
+    """The prompt was too long already: the beginning and end of each message are sent."""
     result = ToolMessage(call_id="a", name="f", content="b" * 50_000 + "c" * 50_000)
     text = conversation((*TRANSCRIPT[:1], result), 2)
     assert len(text) < MAX_MESSAGE_CHARACTERS + 100

@@ -1,4 +1,4 @@
-"""How much of an answer is read, however it is cut."""
+"""Limits of an answer's size, for any cuts of it."""
 
 import json
 from itertools import pairwise
@@ -21,7 +21,7 @@ _VALUES = st.recursive(
 
 
 def marks(value: JsonValue) -> int:
-    """Return how many commas and opening brackets a value is written with, outside of its texts."""
+    """Return the number of commas and opening brackets in a value's JSON, outside of its texts."""
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
     if inner is None:
         return 0
@@ -35,9 +35,9 @@ def read(content: bytes, cuts: list[int], bound: AnswerBound) -> None:
 
 
 @given(_VALUES, st.lists(st.integers(0, 500), max_size=6), st.booleans())
-@example('["[', [3, 3], False)  # an empty piece behind a backslash
+@example('["[', [3, 3], False)  # an empty piece after a backslash
 def test_values_are_counted_outside_of_texts(value: JsonValue, cuts: list[int], ascii_only: bool) -> None:  # noqa: FBT001 -- hypothesis gives it by place
-    """Wherever the answer is cut: one fewer than there are is too few, as many are enough."""
+    """For any cuts of the answer: a limit of one fewer is exceeded, the exact number is not."""
     content, there = json.dumps(value, ensure_ascii=ascii_only).encode(), marks(value)
 
     read(content, cuts, AnswerBound(values=there))
@@ -48,7 +48,7 @@ def test_values_are_counted_outside_of_texts(value: JsonValue, cuts: list[int], 
 
 @given(st.lists(st.integers(0, 500), max_size=6), st.sampled_from([b"\n\n", b"\r\r", b"\r\n\r\n"]))
 def test_each_event_of_a_stream_counts_for_itself(cuts: list[int], end: bytes) -> None:
-    """However many there are, and however lines end; an event of many lines is one."""
+    """For any number of them, and any line ends; an event of many lines is one."""
     content = (b"data: [1,2]" + end) * 5
     cuts = [*cuts, *range(0, 200, 5)]
 
@@ -60,7 +60,7 @@ def test_each_event_of_a_stream_counts_for_itself(cuts: list[int], end: bytes) -
 
 
 def test_all_of_a_stream_may_have_a_bound_too() -> None:
-    """Where it belongs to one reply."""
+    """For a stream that belongs to one reply."""
     bound = AnswerBound(events=True, total=30)
     bound.feed(b"data: x\n\n" * 3)
 
@@ -80,12 +80,12 @@ def test_an_answer_is_read_up_to_its_bound() -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "deflate", "br", "zstd", "identity, gzip", "x"])
 def test_what_is_compressed_is_refused(encoding: str) -> None:
-    """It was asked for as it is."""
+    """The request was for an uncompressed one."""
     with pytest.raises(AnswerTooLargeError, match="compressed"):
         check_encoding({"content-encoding": encoding})
 
 
 @pytest.mark.parametrize("headers", [{}, {"content-encoding": ""}, {"content-encoding": " Identity "}])
 def test_what_is_not_compressed_is_read(headers: dict[str, str]) -> None:
-    """Said or not."""
+    """With the header or without."""
     check_encoding(headers)

@@ -1,4 +1,4 @@
-"""What is encrypted, by which key, and what files of keys may hold."""
+"""Encrypted content, its keys, and the files of keys."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ PLAIN = b"the plan"
     ],
 )
 def test_encrypts_as_the_specification_says(secret: bytes, bound_to: bytes, sealed: str) -> None:
-    """The examples of C2SP's XAES-256-GCM: other programs can decrypt what we keep."""
+    """The examples of C2SP's XAES-256-GCM: other programs can decrypt our data."""
     key = Key("k", secret)
     assert key.seal(b"XAES-256-GCM", bound_to, NONCE) == NONCE + bytes.fromhex(sealed)
     assert key.unseal(NONCE + bytes.fromhex(sealed), bound_to) == b"XAES-256-GCM"
@@ -50,7 +50,7 @@ def test_nothing_of_the_content_or_of_the_key_is_left() -> None:
 
 
 def test_repeatable_boxes_tell_equal_content_and_nothing_else() -> None:
-    """Equal content of one purpose and key gives the same box; anything else gives another one."""
+    """Equal content of one purpose and key gives the same box; any other content gives another one."""
     cipher, rotated = keyring("k1"), keyring("k2", "k1")
     box = cipher.encrypt(PLAIN, "a", repeatable=True)
     assert cipher.encrypt(PLAIN, "a", repeatable=True) == box
@@ -67,7 +67,7 @@ def test_repeatable_boxes_tell_equal_content_and_nothing_else() -> None:
 
 
 def test_what_was_encrypted_before_opens() -> None:
-    """A box of an earlier version, which a change of what keys are derived from, or bound to, would lose."""
+    """A box of an earlier version, which a change of the derivation, or of the bound data, would lose."""
     box = Box(
         "k1",
         bytes.fromhex(
@@ -103,14 +103,14 @@ def _changed(box: Box) -> Box:
     ids=["another purpose", "another key id", "changed", "cut off"],
 )
 def test_what_was_changed_or_moved_does_not_open(box: Box) -> None:
-    """A box opens with its key, for its purpose and as it was; the error does not tell the content."""
+    """A box opens with its key, for its purpose and unchanged; the error does not contain the content."""
     with pytest.raises(SealBrokenError, match=f"{box.key_id!r}: it was changed or moved") as caught:
         keyring("k1", "k2").decrypt(box, "p")
     assert PLAIN.decode() not in str(caught.value)
 
 
 def test_a_changed_text_does_not_open() -> None:
-    """Nor does one that is no base64: that is said of it, not how it failed."""
+    """Nor does one that is not base64: the error names that reason instead."""
     cipher = keyring("k1")
     with pytest.raises(SealBrokenError, match="'k1': it was changed or moved"):
         cipher.unseal_text(f"{cipher.seal_text('{}', 'p')}!", "p")
@@ -118,13 +118,13 @@ def test_a_changed_text_does_not_open() -> None:
 
 @pytest.mark.parametrize("cipher", [NO_CIPHER, keyring("k1")], ids=["off", "on"])
 def test_content_kept_before_anything_was_encrypted_is_read(cipher: Cipher) -> None:
-    """Plain texts and bytes come back as they are, with keys and without."""
+    """Plain texts and bytes are returned unchanged, with keys and without."""
     assert cipher.unseal(NO_CIPHER.seal(PLAIN, "p"), "p") == PLAIN
     assert cipher.unseal_text(NO_CIPHER.seal_text('{"a": 1}', "p"), "p") == '{"a": 1}'
 
 
 def test_sealed_content_is_told_from_plain_without_keys() -> None:
-    """A process without keys says which one it lacks, and does not give what is encrypted for the content."""
+    """A process without keys names the missing one, and does not return ciphertext as the content."""
     cipher = keyring("k1")
     with pytest.raises(UnknownKeyError, match="'k1'"):
         NO_CIPHER.unseal(cipher.seal(PLAIN, "p"), "p")
@@ -142,9 +142,9 @@ LONG = '{"text": "zażółć gęślą jaźń"}' * 30
     ids=["short", "z", "long", "dense", "very long"],
 )
 def test_what_is_packed_is_unpacked(cipher: Cipher, text: str) -> None:
-    """Whatever its length, with keys and without; of what is long and says much twice a third is kept.
+    """At any length, with keys and without; long repetitive content is compressed to a third.
 
-    Of what is very long, all: nothing else waits for its compression.
+    Very long content is compressed too: nothing else waits for its compression.
     """
     packed = cipher.pack(text, "p")
     kept = packed.decode(errors="surrogateescape") if isinstance(packed, bytes) else packed
@@ -155,14 +155,14 @@ def test_what_is_packed_is_unpacked(cipher: Cipher, text: str) -> None:
 
 
 def test_what_nobody_has_packed_is_refused() -> None:
-    """The error does not tell the content."""
+    """The error does not contain the content."""
     with pytest.raises(ValueError, match="not what was compressed") as caught:
         NO_CIPHER.unpack("zebra", "p")
     assert "zebra" not in str(caught.value)
 
 
 def test_reads_a_file(tmp_path: Path) -> None:
-    """Lines `key-id key`; empty ones and comments are none; spaces and tabs separate."""
+    """Lines `key-id key`; empty ones and comments are skipped; spaces and tabs separate."""
     path = tmp_path / "keys"
     path.write_text(f"# new\n\n{key_line('k2')}\n  {key_line('k1').replace(' ', chr(9))}\n", encoding="utf-8")
     cipher = read_keys(path)
@@ -191,7 +191,7 @@ def test_reads_a_file(tmp_path: Path) -> None:
 def test_a_wrong_file_is_told_by_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | bytes | None, problem: str
 ) -> None:
-    """One line names the variable, the line and what is expected, and shows nothing of the file."""
+    """One line names the variable, the line and the expected form, and shows nothing of the file."""
     path = tmp_path / "keys"
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -1,4 +1,4 @@
-"""JSON schemas of others: what they refuse, and that none of them can hold up or end a process of ours."""
+"""Foreign JSON schemas: their violations, and protection of our processes from them."""
 
 import asyncio
 import threading
@@ -53,19 +53,19 @@ REFERENCES: list[Schema] = [
 
 @pytest.mark.parametrize("schema", DATA, ids=str)
 def test_what_a_schema_holds_as_data_is_no_reference(schema: Schema) -> None:
-    """An example of a document that refers to another one is a value, and nothing is fetched for it."""
+    """An example of a document with a reference is a value, and nothing is fetched for it."""
     assert not problem_of_schema(schema)
 
 
 @pytest.mark.parametrize("schema", REFERENCES, ids=str)
 def test_a_property_may_be_called_as_a_keyword(schema: Schema) -> None:
-    """What stands under its name is a schema, and a reference to another place is none that is followed."""
+    """The value under its name is a schema, and a reference to another place is not followed."""
     assert "refers to 'https://schemas.example/city.json'" in problem_of_schema(schema)
 
 
 @pytest.mark.parametrize(("schema", "value"), FITTING)
 def test_what_fits_is_no_violation(schema: Schema, value: JsonValue) -> None:
-    """Patterns are found anywhere in a text; formats are not checked."""
+    """Patterns match anywhere in a text; formats are not checked."""
     assert find_schema_violations(schema, [value]) == []
 
 
@@ -80,7 +80,7 @@ WRONG: list[tuple[Schema, JsonValue, str]] = [
 
 @pytest.mark.parametrize(("schema", "value", "words"), WRONG)
 def test_what_does_not_fit_is_told_without_the_data(schema: Schema, value: JsonValue, words: str) -> None:
-    """Rule and place are named; the message alone repeats what is there."""
+    """Rule and place are named; only the message repeats the value."""
     (violation,) = find_schema_violations(schema, [value])
 
     told = f"{violation.rule} at {violation.json_path}"
@@ -112,7 +112,7 @@ SLOW: dict[str, tuple[Schema, JsonValue, bool]] = {
 
 @pytest.mark.parametrize(("schema", "value", "fits"), SLOW.values(), ids=SLOW.keys())
 def test_no_pattern_takes_for_ever(schema: Schema, value: JsonValue, *, fits: bool) -> None:
-    """Whatever Python's `re` would make of it."""
+    """Including patterns that take Python's `re` exponential time."""
     assert (find_schema_violations(schema, [value]) == []) is fits
 
 
@@ -131,7 +131,7 @@ EXPONENTIAL: dict[str, tuple[Schema, JsonValue]] = {
 
 @pytest.mark.parametrize(("schema", "value"), EXPONENTIAL.values(), ids=EXPONENTIAL.keys())
 def test_a_check_ends_with_its_budget(schema: Schema, value: JsonValue) -> None:
-    """The process ends that it runs in; the next check has another one."""
+    """Its process is killed; the next check has another one."""
     assert not problem_of_schema(schema)
 
     with pytest.raises(SchemaTooSlowError, match="write it simpler"):
@@ -142,14 +142,14 @@ def test_a_check_ends_with_its_budget(schema: Schema, value: JsonValue) -> None:
 
 @pytest.mark.usefixtures(small_budget.__name__)
 async def test_slow_checks_keep_nobody_else_waiting() -> None:
-    """They run neither in this thread nor in those that others of the process need."""
+    """They run neither in this thread nor in the thread pool of the process."""
     loop, here = asyncio.get_running_loop(), threading.get_ident()
     checks = [
         asyncio.create_task(find_schema_violations_soon(doubling(40, "string"), ["x"]))
         for _ in range(2 * AT_ONCE)
     ]
 
-    for _ in range(10):  # as many pieces of work as one likes get done before the first check is
+    for _ in range(10):  # any number of other calls finish before the first check
         assert await asyncio.to_thread(threading.get_ident) != here
     assert not any(check.done() for check in checks)
 
@@ -172,7 +172,7 @@ UNFIT: dict[str, tuple[Schema, str]] = {
 
 @pytest.mark.parametrize(("schema", "words"), UNFIT.values(), ids=UNFIT.keys())
 def test_a_schema_that_is_none_is_told_so(schema: Schema, words: str) -> None:
-    """Where it is accepted, and where it is used."""
+    """When it is accepted, and when it is used."""
     assert words in problem_of_schema(schema)
     with pytest.raises(SchemaUnfitError):
         find_schema_violations(schema, ["text"])
@@ -180,13 +180,13 @@ def test_a_schema_that_is_none_is_told_so(schema: Schema, words: str) -> None:
 
 @pytest.mark.parametrize("depth", [MAX_VALUE_DEPTH + 1, 100_000])
 def test_values_that_are_too_deep_are_not_checked(depth: int) -> None:
-    """They would end the process that checks them."""
+    """They would crash the checking process."""
     with pytest.raises(SchemaUnfitError, match="nested deeper"):
         find_schema_violations({"items": {"$ref": "#"}}, [_nested(depth)])
 
 
 async def test_no_schema_is_fetched() -> None:
-    """A reference that leads out of the schema leads nowhere, by whatever keyword."""
+    """A reference out of the schema resolves to nothing, by any keyword."""
     visitors: list[object] = []
     server = await asyncio.start_server(lambda _, writer: visitors.append(writer.close()), "127.0.0.1", 0)
     async with server:
@@ -216,7 +216,7 @@ def test_the_process_is_told_nothing_of_ours(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_values_are_checked_together() -> None:
-    """Each violation names the number of its value; no more of them are told than are asked for."""
+    """Each violation has the number of its value; at most the requested number is returned."""
     schema: Schema = {"items": {"type": "integer"}}
     found = find_schema_violations(schema, [[1], ["a", "b"], [None]], most=3)
 

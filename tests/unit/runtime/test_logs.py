@@ -1,4 +1,4 @@
-"""What a line of the log says, whoever writes it, and what it keeps to itself."""
+"""Lines of the log by any library, and content that they leave out."""
 
 import asyncio
 import io
@@ -29,7 +29,7 @@ TASK = TaskRef(task_id="t", run_id="r", context_id="c", owner="ann@example.org",
 
 
 class Log:
-    """The log of this process as long as the test runs."""
+    """The log of this process during the test."""
 
     def __init__(self) -> None:
         self.out = io.StringIO()
@@ -73,7 +73,7 @@ def lose() -> None:
 
 
 def test_an_exception_is_told_by_kind_and_place(log: Log) -> None:
-    """Its text, and those of its causes, may quote what somebody said."""
+    """Its text, and those of its causes, may quote a user."""
     try:
         fail()
     except ValueError:
@@ -94,7 +94,7 @@ def test_an_exception_is_told_by_kind_and_place(log: Log) -> None:
 async def test_of_a_group_the_inner_errors_are_told(
     log: Log, works: Sequence[str], kind: str, causes: list[str], last: str
 ) -> None:
-    """A task group raises one, whatever has failed in it; of an error alone nothing is told of the group."""
+    """A task group raises one for any failure; for a single error the group is left out."""
 
     async def run(work: str) -> None:
         {"fail": fail, "lose": lose}[work]()
@@ -112,7 +112,7 @@ async def test_of_a_group_the_inner_errors_are_told(
 
 
 def test_an_error_of_temporals_server_is_told_with_its_text(log: Log) -> None:
-    """It speaks of namespaces, workflows and attributes, and not of what people say; also as a cause."""
+    """It is about namespaces, workflows and attributes, and not about users' content; also as a cause."""
     error = RPCError("Namespace x lacks\nAgentId" + "!" * 1_000, RPCStatusCode.INVALID_ARGUMENT, b"")
     wrapped = RuntimeError(CONTENT)
     wrapped.__cause__ = error
@@ -125,7 +125,7 @@ def test_an_error_of_temporals_server_is_told_with_its_text(log: Log) -> None:
 
 
 def test_what_a_library_adds_to_a_line_is_left_out(log: Log) -> None:
-    """But for what Temporal's SDK says of the workflow or activity that the line is about."""
+    """Except the fields of Temporal's SDK for the workflow or activity of the line."""
     details = {"workflow_id": "t", "activity_type": "run_tool", "attempt": 2, "namespace": "default"}
     logging.getLogger("lib").warning("x", extra={"body": CONTENT, "temporal_activity": details})
 
@@ -138,7 +138,7 @@ def test_what_a_library_adds_to_a_line_is_left_out(log: Log) -> None:
 
 
 def test_a_line_names_its_task_and_not_the_owner(log: Log) -> None:
-    """Names of owners may be those of people."""
+    """Owners' names may be those of people."""
     bind_task(TASK)
     structlog.get_logger("ours").info("done")
 
@@ -149,7 +149,7 @@ def test_a_line_names_its_task_and_not_the_owner(log: Log) -> None:
 
 
 def test_lines_of_temporals_native_part_come_without_their_fields() -> None:
-    """There, the failure of a workflow stands with its text."""
+    """They contain the failure of a workflow with its text."""
     forwarding = temporal_core_logs().forwarding
 
     assert forwarding
@@ -157,7 +157,7 @@ def test_lines_of_temporals_native_part_come_without_their_fields() -> None:
 
 
 def test_a_librarys_exception_is_told_by_kind_too(log: Log) -> None:
-    """Temporal's SDK logs what every failed activity raised."""
+    """Temporal's SDK logs the exception of every failed activity."""
     try:
         fail()
     except ValueError:
@@ -168,7 +168,7 @@ def test_a_librarys_exception_is_told_by_kind_too(log: Log) -> None:
 
 
 def test_of_what_a_library_writes_the_first_line_counts(log: Log) -> None:
-    """The one of asyncio goes on with what a forgotten task had raised, or returned."""
+    """The later lines of asyncio contain a forgotten task's exception or result."""
     logging.getLogger("asyncio").error("something is wrong\ntask: %r", CONTENT)
 
     assert (log.line["event"], log.line["logger"]) == ("something is wrong", "asyncio")
@@ -183,7 +183,7 @@ def test_what_ends_the_process_is_a_line(log: Log) -> None:
 
 
 def test_an_activity_that_fails_at_the_moment_of_its_cancellation_is_no_error(log: Log) -> None:
-    """The SDK drops such a failure unread, and asyncio tells; of any other that is left unread, too."""
+    """The SDK drops such a failure unread, and asyncio logs it; other unread failures are logged."""
     failed = ActivityError(
         "Activity task failed",
         scheduled_event_id=1,

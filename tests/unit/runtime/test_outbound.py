@@ -1,4 +1,4 @@
-"""Where notifications may be sent."""
+"""Permitted targets of notifications."""
 
 import asyncio
 import ipaddress
@@ -45,7 +45,7 @@ ALLOWED = (
 
 
 def policy(*addresses: str, allow: str = "") -> WebhookPolicy:
-    """A policy to which every name has these addresses; none: no name resolves."""
+    """A policy with these addresses for every name; without any, no name resolves."""
 
     async def answer(host: str, _port: int) -> Sequence[str]:
         if not addresses:
@@ -76,7 +76,7 @@ async def test_no_name_may_lead_to_a_special_address(address: str) -> None:
 
 @pytest.mark.parametrize("address", [a for a in FORBIDDEN if "%" not in a and _is_address(a)])
 async def test_no_url_may_name_a_special_address(address: str) -> None:
-    """There is nothing to look up then."""
+    """There is no name to resolve."""
     host = f"[{address}]" if ":" in address else address
 
     with pytest.raises(UnfitUrlError):
@@ -85,7 +85,7 @@ async def test_no_url_may_name_a_special_address(address: str) -> None:
 
 @pytest.mark.parametrize("address", ALLOWED)
 async def test_public_addresses_are_fit(address: str) -> None:
-    """Also behind the address translation of an IPv6-only network."""
+    """Also after the address translation of an IPv6-only network."""
     await policy(address).check("https://example.com/hook?key=value")
 
     assert await policy(address).addresses("example.com", 443, is_plain=False) == [address]
@@ -93,7 +93,7 @@ async def test_public_addresses_are_fit(address: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.1", "0x7f000001", "2130706433", "0177.0.0.1", "localhost"])
 async def test_other_ways_to_write_an_address_are_looked_up(host: str) -> None:
-    """The system's resolver knows them all."""
+    """The system's resolver accepts them all."""
     with pytest.raises(UnfitUrlError, match=r"private or special|cannot be read"):
         await WebhookPolicy().check(f"https://{host}/hook")
 
@@ -120,7 +120,7 @@ async def test_other_ways_to_write_an_address_are_looked_up(host: str) -> None:
     ],
 )
 async def test_what_is_no_webhook_is_refused(url: str, problem: str) -> None:
-    """The message says what to do, and does not repeat what may be secret."""
+    """The error has the remedy, and does not repeat a possible secret."""
     with pytest.raises(UnfitUrlError, match=problem) as refused:
         await policy(PUBLIC).check(url)
 
@@ -131,7 +131,7 @@ async def test_what_is_no_webhook_is_refused(url: str, problem: str) -> None:
     ("scheme", "problem"), [("http", "use https"), ("https", "does not resolve, or leads to a private")]
 )
 async def test_nobody_learns_which_names_a_private_network_has(scheme: str, problem: str) -> None:
-    """A name that does not resolve is refused in the words for one that leads where nothing is sent."""
+    """An unresolvable name gets the same error as one with a forbidden address."""
     url = f"{scheme}://hooks.internal/hook"
     with pytest.raises(UnfitUrlError, match=problem) as unknown:
         await policy().check(url)
@@ -171,7 +171,7 @@ async def test_the_operator_may_allow_more(allow: str, url: str, address: str) -
     ],
 )
 async def test_an_allowance_goes_no_further_than_it_says(allow: str, url: str, address: str) -> None:
-    """Another port, network or domain is refused as ever."""
+    """Another port, network or domain is refused as before."""
     with pytest.raises(UnfitUrlError):
         await policy(address, allow=allow).check(url)
 
@@ -180,7 +180,7 @@ async def test_an_allowance_goes_no_further_than_it_says(allow: str, url: str, a
     "entry", ["http://a", "a/b", "10.0.0.1/8", "a:0", "a:x", "a:70000", "a b", "[::1", "u@a", "a#b"]
 )
 def test_a_wrong_allowance_is_refused_at_start(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names the variable, and what was expected."""
+    """The error names the variable, and the expected form."""
     monkeypatch.setenv("EVERLOOP_PUSH_ALLOW", f"localhost,{entry}")
 
     with pytest.raises(ValidationError) as refused:
@@ -197,7 +197,7 @@ async def test_a_name_that_is_too_long_does_not_break_the_resolver() -> None:
 
 
 def test_no_public_address_carries_a_private_one() -> None:
-    """Whatever IPv4 address an IPv6 address carries has to be public itself."""
+    """An IPv4 address within an IPv6 address has to be public itself."""
     for prefix, bits in (("2002::", 80), ("64:ff9b::", 0), ("::ffff:0:0", 0)):
         for inner in ("10.0.0.1", "169.254.169.254", "192.168.0.1"):
             carried = int(ipaddress.ip_address(prefix)) | int(ipaddress.ip_address(inner)) << bits
@@ -205,7 +205,7 @@ def test_no_public_address_carries_a_private_one() -> None:
 
 
 async def test_names_are_looked_up_a_few_at_a_time_for_each_owner() -> None:
-    """An owner whose names nobody answers for keeps the look-ups of no other."""
+    """An owner with names that do not resolve does not delay the look-ups of another."""
     under_way: list[str] = []
     released, begun = asyncio.Event(), asyncio.Event()
 
@@ -230,7 +230,7 @@ async def test_names_are_looked_up_a_few_at_a_time_for_each_owner() -> None:
 async def test_names_that_nobody_answers_for_keep_no_thread_from_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However many they are: whoever waits for one is told in time, and all else of the process goes on."""
+    """For any number of names: each caller gets an answer in time, and the process goes on."""
     released = threading.Event()
 
     def answer_never(*_: object, **__: object) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What people read before they decide: nothing in it is invisible, and nothing reorders it."""
+"""Texts for people's decisions: no character is invisible or reorders the rest."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What other processes of the same machine can learn of ours."""
+"""Protection of our secrets from other processes of the same machine."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no /proc")
 @pytest.mark.parametrize("hides", [True, False])
 def test_a_child_cannot_read_the_environment_of_a_worker(*, hides: bool) -> None:
-    """As MCP servers could, which are processes of the same user. Root could all the same."""
+    """For example MCP servers, which are processes of the same user. Root still could."""
     command = [sys.executable, "-B", "-c", PARENT, *(["hide"] if hides else [])]
 
     parent = subprocess.run(command, env={"OPENAI_API_KEY": "s3cret"}, check=False)

@@ -1,4 +1,4 @@
-"""How wrong settings are told."""
+"""Errors of wrong settings."""
 
 import pytest
 from pydantic import ValidationError
@@ -31,7 +31,7 @@ NO_REDIS = "expected redis://, rediss:// or unix://; correct it"
 def test_each_wrong_variable_is_named(
     settings: type[Settings], values: dict[str, str | int], line: str
 ) -> None:
-    """One line with the names as they stand in the environment; a name stands there once, a value never."""
+    """One line with the names of the environment variables; each name once, never a value."""
     with pytest.raises(ValidationError) as caught:
         settings.model_validate(values)
 
@@ -44,7 +44,7 @@ def test_a_log_level_may_be_written_in_any_case() -> None:
 
 
 def test_a_misspelt_setting_is_told_with_the_nearest() -> None:
-    """Pydantic leaves out what it does not know; values are not shown."""
+    """Pydantic ignores unknown variables; values are not shown."""
     told = unknown_settings(["EVERLOOP_MODL", "EVERLOOP_PORT", "everloop_host", "EVERLOOP_XYZ", "HOME"])
     assert told == [
         "EVERLOOP_MODL is set, but no setting is called so: it changes nothing; did you mean EVERLOOP_MODEL?",

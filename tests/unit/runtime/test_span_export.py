@@ -1,4 +1,4 @@
-"""What leaves a process of a span."""
+"""Exported fields of a span."""
 
 import socket
 import threading
@@ -37,7 +37,7 @@ def exported(*, fails: bool) -> ReadableSpan:
 
 
 def test_an_error_leaves_by_its_type_alone() -> None:
-    """Temporal's SDK and others record texts and stacks, which quote what people and tools say."""
+    """Temporal's SDK and others record texts and stacks, which quote users and tools."""
     span = exported(fails=True)
 
     step, error = span.events
@@ -49,7 +49,7 @@ def test_an_error_leaves_by_its_type_alone() -> None:
 
 
 def test_a_collector_that_does_not_answer_holds_up_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process stops waiting, and says so, while the request for its spans is still open."""
+    """The process stops waiting, and logs that, while the request for its spans is still open."""
     with socket.create_server((LOOPBACK, 0)) as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{LOOPBACK}:{collector.getsockname()[1]}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")

@@ -1,4 +1,4 @@
-"""What user code raises is an `Exception` behind its boundary, and ends no event loop."""
+"""Exceptions of user code are an `Exception` outside of its boundary, and end no event loop."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ from everloop.runtime.user_code import (
 
 
 class PanicError(BaseException):
-    """As libraries in Rust raise them."""
+    """Of the kind that libraries in Rust raise."""
 
 
 OTHERS = [
@@ -59,7 +59,7 @@ async def in_a_task_of_a_task(error: BaseException) -> None:
 async def test_what_is_no_exception_becomes_one(
     where: Callable[[BaseException], Awaitable[None]], raised: BaseException, told: str
 ) -> None:
-    """Wherever it is raised; the event loop goes on."""
+    """In each place of the code; the event loop goes on."""
     if where is in_a_task_group and isinstance(raised, asyncio.CancelledError):
         pytest.skip("a group ignores a task that is cancelled")
     errors = (UserCodeError, RuntimeError, ExceptionGroup)
@@ -72,7 +72,7 @@ async def test_what_is_no_exception_becomes_one(
 
 @of_each
 def test_a_thread_raises_what_a_future_takes(raised: BaseException, told: str) -> None:
-    """There Ctrl-C is none of ours: it comes to the main thread."""
+    """Ctrl-C does not come there: it comes to the main thread."""
     caught: list[str] = []
 
     def run() -> None:
@@ -89,7 +89,7 @@ def test_a_thread_raises_what_a_future_takes(raised: BaseException, told: str) -
 
 
 def test_ctrl_c_where_no_event_loop_runs_is_left_alone() -> None:
-    """As when the file of an agent is imported."""
+    """For example during the import of an agent's file."""
     with pytest.raises(KeyboardInterrupt), translate_base_exceptions():
         raise KeyboardInterrupt
 
@@ -104,7 +104,7 @@ async def test_an_exception_stays_what_it_is() -> None:
 
 
 async def test_whoever_waits_can_be_cancelled() -> None:
-    """That is no error of the code."""
+    """A cancellation is not an error of the code."""
 
     async def wait() -> None:
         with translate_base_exceptions():
@@ -118,7 +118,7 @@ async def test_whoever_waits_can_be_cancelled() -> None:
 
 
 def test_a_coroutine_can_be_closed() -> None:
-    """As of a task that is thrown away with its event loop."""
+    """For example of a task that is dropped with its event loop."""
 
     async def wait() -> None:
         with translate_base_exceptions():
@@ -151,7 +151,7 @@ async def test_tasks_of_user_code_are_as_others() -> None:
 
 
 async def test_another_factory_of_tasks_goes_on_making_them() -> None:
-    """One that somebody else has given to the event loop."""
+    """One that other code has set on the event loop."""
     made: list[str] = []
 
     def factory(
@@ -179,7 +179,7 @@ async def test_another_factory_of_tasks_goes_on_making_them() -> None:
 
 
 def test_of_a_group_the_inner_errors_are_told() -> None:
-    """Of one alone only that; of several the group, and each."""
+    """A single one is reported alone; of several the group, and each."""
     first, second = ValueError("no such city"), KeyError("b")
     one = ExceptionGroup("unhandled errors in a TaskGroup", [ExceptionGroup("inner", [first])])
     two = ExceptionGroup("2 cities failed", [first, ExceptionGroup("inner", [second])])

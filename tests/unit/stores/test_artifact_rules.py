@@ -1,4 +1,4 @@
-"""What a change makes of an artifact, and where its content goes."""
+"""Changes of an artifact, and the location of its content."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -49,7 +49,7 @@ def created(*contents: bytes, override: bool = False, before: StoredArtifact | N
 
 
 def test_last_operations_are_remembered() -> None:
-    """The log holds the newest operations, with their times; an operation that it forgot can be repeated."""
+    """The log holds the newest operations, with their times; one that was dropped can be repeated."""
     artifact = created(b"").artifact
     for number in range(MAX_OPERATIONS):
         artifact = changed(artifact, Append(b"x"), str(number), minutes=number).artifact
@@ -69,7 +69,7 @@ ADDING: dict[str, Change] = {
 
 @pytest.mark.parametrize("change", ADDING.values(), ids=ADDING)
 def test_an_artifact_has_only_so_many_parts(change: Change) -> None:
-    """One part more is refused; as many as there may be are not."""
+    """One part over the limit is refused."""
     with pytest.raises(PartCountError, match=f"{MAX_PARTS + 1} parts: expected at most {MAX_PARTS}"):
         changed(created(b"0").artifact, change)
     most = changed(created(b"0").artifact, AddParts((NewPart("text"),) * (MAX_PARTS - 1))).artifact
@@ -78,7 +78,10 @@ def test_an_artifact_has_only_so_many_parts(change: Change) -> None:
 
 
 def test_a_later_attempt_at_a_call_is_not_disturbed_by_an_earlier_one() -> None:
-    """Whatever the earlier one still wants to do; other calls, and the same attempt again, are free to."""
+    """All later operations of the earlier one are refused.
+
+    Other calls, and the same attempt again, are not.
+    """
     early, late, other = (attempt_prefix(call, number) for call, number in (("c", 9), ("c", 10), ("d", 9)))
     artifact = changed(None, Create("task", (NewPart("text", b"x"),)), f"{late}1").artifact
     create = Create("task", (NewPart("text", b"y"),), override=True)
@@ -109,7 +112,7 @@ WRONG_NAMES: list[tuple[Change, str]] = [
 
 @pytest.mark.parametrize(("change", "words"), WRONG_NAMES)
 def test_a_name_that_is_none_is_refused(change: Change, words: str) -> None:
-    """Whatever an agent calls things reaches clients: the rules are those for what clients send."""
+    """Names of an agent reach clients: the rules are those for the clients' own."""
     before = None if isinstance(change, Create) else created(b"0").artifact
 
     with pytest.raises(ArtifactNameError, match=words):
@@ -117,7 +120,7 @@ def test_a_name_that_is_none_is_refused(change: Change, words: str) -> None:
 
 
 def test_no_two_artifacts_share_a_key() -> None:
-    """Ids and contexts that look like parts of keys lead to keys of their own."""
+    """Ids and contexts that look like parts of keys have keys of their own."""
     pairs = [
         ("o:c", "a"),
         ("o:c", "a:0"),

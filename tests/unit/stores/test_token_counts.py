@@ -1,4 +1,4 @@
-"""How many tokens messages have: counted with data that is at hand, or estimated, never fetched."""
+"""Token counts of messages: from local data, or estimated, never downloaded."""
 
 import socket
 from collections.abc import Generator, Sequence
@@ -53,14 +53,14 @@ MESSAGES: Sequence[tuple[ConversationMessage, int, int]] = [
 def test_the_words_of_a_message_and_four_more_are_its_tokens(
     message: ConversationMessage, estimated: int, counted: int
 ) -> None:
-    """What a model reads of it counts, ids and reasoning do not."""
+    """The text for a model counts, ids and reasoning do not."""
     assert estimate_tokens(message) == 4 + estimated
     assert counting(BYTES)(message) == 4 + counted
 
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Generator[socket.socket]:
-    """What every request of this process has to go through."""
+    """The proxy of every request of this process."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0)
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
@@ -73,7 +73,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Generator[socket.socket]:
 def test_data_that_are_not_there_are_not_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: socket.socket, damage: str
 ) -> None:
-    """Tokens are estimated then, and nobody is asked, which is what tiktoken would do by itself."""
+    """Tokens are estimated then, without the download that tiktoken would start."""
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "" if damage == "no folder" else str(tmp_path))
     for file in (O200K, CL100K):
         if damage == "damaged":

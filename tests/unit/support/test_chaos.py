@@ -19,7 +19,7 @@ SEED, TASK, RECEIPT = 7, "task", "receipt"
 
 @pytest.mark.parametrize(("cluster", "deck"), [(False, _DECK), (True, _CLUSTER_DECK)])
 def test_a_plan_follows_from_the_seed(deck: Sequence[_Card], *, cluster: bool) -> None:
-    """The same seed gives the same harm, another one another; each kind comes before any comes again."""
+    """The same seed gives the same faults, another one others; each kind comes before any comes again."""
     plan = make_plan(1, 600, 3, 2, cluster=cluster)
     kinds = [(harm.how, harm.target.partition("-")[0]) for harm in plan[: len(deck)]]
 
@@ -30,7 +30,7 @@ def test_a_plan_follows_from_the_seed(deck: Sequence[_Card], *, cluster: bool) -
 
 
 def _order(kind: Kind) -> Order:
-    """Return an order of a kind that notifies a webhook and, where people are asked, gets a yes."""
+    """Return an order of a kind that notifies a webhook and, if people are asked, gets a yes."""
     orders = (Order(SEED, number) for number in range(1000))
     fits = (each for each in orders if each.is_pushed and each.approves and not each.is_at_once)
     return next(each for each in fits if each.kind == kind)
@@ -58,7 +58,7 @@ def _artifact(name: str, text: str) -> Json:
 
 
 def _events(order: Order) -> list[Json]:
-    """Return what a client is told of an order that ends right."""
+    """Return a client's events of an order that ends right."""
     status = {"state": "TASK_STATE_SUBMITTED"}
     message = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": SAID}]}
     cause = {"messageId": "f", "role": "ROLE_AGENT", "parts": [{"text": "wrong (400, invalid_prompt)"}]}
@@ -95,7 +95,7 @@ def _told(order: Order) -> list[Notification]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_that_ends_right_is_right(kind: Kind) -> None:
-    """Nothing is found wrong with it, also where a call's end was lost and the model was told so."""
+    """No problem is found, also if a call's end was lost and the model reads so."""
     outcome = _right(kind)
     books = _books(outcome.order)
 
@@ -104,7 +104,7 @@ def test_a_task_that_ends_right_is_right(kind: Kind) -> None:
 
 
 def test_a_redis_that_was_set_back_may_lose_what_the_agent_said() -> None:
-    """Beside its calls, and in the history alone."""
+    """Text beside its calls, that is only in the history."""
     outcome = _right("books")
     outcome.task["history"] = []
     books = _books(outcome.order)
@@ -126,7 +126,7 @@ def test_a_redis_that_was_set_back_may_repeat_an_answer_to_a_webhook() -> None:
 
 @pytest.mark.parametrize("may_be_shown_anew", [True, False])
 def test_a_client_may_be_shown_the_task_again_after_a_loss(*, may_be_shown_anew: bool) -> None:
-    """As it was before its last news, which come again then."""
+    """In its state before the last events, which then come again."""
     outcome = _right("asks")
     outcome.story = Story(clock=lambda: 0, may_be_shown_anew=may_be_shown_anew)
     *events, end = enumerate(_events(outcome.order), 1)
@@ -220,7 +220,7 @@ WRONG: dict[str, tuple[Kind, Callable[[Outcome], None], str]] = {
 
 @pytest.mark.parametrize(("kind", "spoil", "found"), WRONG.values(), ids=WRONG.keys())
 def test_what_is_wrong_is_found(kind: Kind, spoil: Callable[[Outcome], Any], found: str) -> None:
-    """Each way of ending wrong is told in words of its own."""
+    """Each problem has a text of its own."""
     outcome = _right(kind)
     spoil(outcome)
 
@@ -244,7 +244,7 @@ def test_an_order_that_is_answered_at_once_has_no_task(said: str | None, found: 
 
 @pytest.mark.parametrize("kind", ["books", "posts", "asks", "family", "variants", "doubts", "hands over"])
 def test_an_effect_that_happens_twice_is_found(kind: Kind) -> None:
-    """Whatever the answer says; and so is an effect that nobody has asked for."""
+    """Whatever the answer says; so is an effect without an order."""
     outcome = _right(kind)
     books = _books(outcome.order)
     twice = Books(

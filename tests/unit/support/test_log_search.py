@@ -1,4 +1,4 @@
-"""The search of logs finds what it is there for."""
+"""The search of logs finds content and secrets."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.support.seeded_secrets import LogSearch, seed_secret, seed_text
 
 @pytest.fixture
 def logs() -> Iterator[Path]:
-    """A directory where no other test searches."""
+    """A directory of this test alone."""
     with TemporaryDirectory() as name:
         yield Path(name)
 
@@ -24,7 +24,7 @@ def line(level: str, text: str) -> str:
 
 @pytest.mark.parametrize("name", ["worker-0.log", "gateway-1.log", "below/worker-2.log.1"])
 def test_a_text_that_was_said_is_found_in_logs_of_processes(name: str, logs: Path) -> None:
-    """In each line once; what is below level info may hold it."""
+    """In each line once; lines below level info may contain it."""
     search, text = LogSearch(logs), seed_text(f"seeded text {uuid4()} ü")
     log = logs / name
     log.parent.mkdir(exist_ok=True)
@@ -39,7 +39,7 @@ def test_a_text_that_was_said_is_found_in_logs_of_processes(name: str, logs: Pat
 
 @pytest.mark.parametrize("level", ["debug", "error"])
 def test_a_secret_is_found_at_every_level(level: str, logs: Path) -> None:
-    """Also in a line that is no JSON."""
+    """Also in a line that is not JSON."""
     secret = seed_secret(f"seeded secret {uuid4()}")
     (logs / "worker-0.log").write_text(line(level, secret) + f"Traceback: {secret}\n")
 

@@ -1,4 +1,4 @@
-"""The Responses API of the zoo plays what the API knows, and refuses what it does."""
+"""The Responses API of the zoo sends events of the API, and refuses its invalid requests."""
 
 import json
 
@@ -38,7 +38,7 @@ PLAYED = {
 
 @pytest.mark.parametrize("played", PLAYED.values(), ids=PLAYED)
 def test_the_zoo_plays_what_the_package_knows(played: Played) -> None:
-    """Each event is one of the API's own, with every field that it has to have."""
+    """Each event is one of the API's own, with all required fields."""
     adapter: TypeAdapter[object] = TypeAdapter(ResponseStreamEvent)
     answer = ask(OpenAIResponses(played), {**BODY, "tools": [{"type": "web_search"}]})
     events = [
@@ -90,7 +90,7 @@ REFUSALS: list[tuple[Object, int, str]] = [
 
 @pytest.mark.parametrize(("fields", "status", "words"), REFUSALS, ids=[words for _, _, words in REFUSALS])
 def test_the_zoo_refuses(fields: Object, status: int, words: str) -> None:
-    """A request with one thing wrong in it is refused, as by the real provider."""
+    """A request with a single mistake is refused, as by the real provider."""
     answer = ask(OpenAIResponses(Played(text="Hi")), {**BODY, **fields})
     assert answer.status == status
     assert words in json.loads(answer.pieces[0])["error"]["message"]

@@ -1,4 +1,4 @@
-"""The zoo refuses what real providers refuse, takes what they take, and sends what they were seen to send."""
+"""The zoo accepts and refuses the same requests as real providers, and sends recorded replies."""
 
 import copy
 import json
@@ -32,7 +32,7 @@ def ask(provider: Provider, body: Object) -> Wire:
 
 
 def second_request(provider: Provider) -> Object:
-    """Let the first reply be played; return what a client sends that does all as the provider wants it."""
+    """Play the first reply; return the next request of a client that meets all of the provider's rules."""
     question: Object = {"role": "user", "content": "Hi"}
     body: Object = {"model": provider.model, "messages": [question], "stream": True}
     body |= {"tools": [{"type": "function", "function": {"name": "search"}}], "parallel_tool_calls": True}
@@ -40,33 +40,33 @@ def second_request(provider: Provider) -> Object:
     given = provider.given[0]
     results: list[Object] = [{"role": "tool", "tool_call_id": id_, "content": "found"} for id_ in given.ids]
     messages: list[JsonValue] = [question, given.message(), *results]
-    # The one setting without which some model refuses tools.
+    # The one setting that some model needs to accept tools.
     effort: Object = {"reasoning_effort": "none"} if "gpt-5" in provider.model else {}
     return {**body, "messages": messages, **effort}
 
 
 def put(**fields: JsonValue) -> Change:
-    """Return what sets fields of the request."""
+    """Return a function that sets fields of the request."""
     return lambda body: body.update(fields)
 
 
 def edit(place: int, **fields: JsonValue) -> Change:
-    """Return what sets fields of a message."""
+    """Return a function that sets fields of a message."""
     return lambda body: messages_of(body)[place].update(fields)
 
 
 def edit_call(**fields: JsonValue) -> Change:
-    """Return what sets fields of the first call."""
+    """Return a function that sets fields of the first call."""
     return lambda body: calls_of(messages_of(body)[1])[0].update(fields)
 
 
 def lose(name: str) -> Change:
-    """Return what takes a field from the assistant message."""
+    """Return a function that removes a field from the assistant message."""
     return lambda body: messages_of(body)[1].pop(name)
 
 
 def keep(*places: int) -> Change:
-    """Return what keeps only these messages."""
+    """Return a function that keeps only these messages."""
     return lambda body: body.update(messages=[messages_of(body)[place] for place in places])
 
 
@@ -137,7 +137,7 @@ REFUSALS: list[tuple[type[Provider], Change, int, str]] = [
 
 @pytest.mark.parametrize(("kind", "change", "status", "words"), REFUSALS)
 def test_the_zoo_refuses(kind: type[Provider], change: Change, status: int, words: str) -> None:
-    """A request with one thing wrong in it is refused, as by the real provider."""
+    """A request with a single mistake is refused, as by the real provider."""
     provider = kind(ASKING, ANSWERING)
     body = copy.deepcopy(second_request(provider))
     change(body)
@@ -179,7 +179,7 @@ RECORDED: list[tuple[type[Provider], str]] = [
     (Ollama, '"choices":[{"index":0,"delta":{"role":"assistant","content":"","reasoning":"Two l"},'),
     (LMStudio, '"delta":{"role":"assistant","content":"<thin"},"logprobs":null,"finish_reason":null}]}'),
 ]
-"""What a stream of each provider holds, in the order of keys in which it was seen."""
+"""The keys in a stream of each provider, in recorded order."""
 
 
 @pytest.mark.parametrize(("kind", "words"), RECORDED)
@@ -194,7 +194,7 @@ def test_the_zoo_plays_what_was_recorded(kind: type[Provider], words: str) -> No
 
 @pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS])
 def test_the_zoo_takes_what_is_right(kind: type[Provider]) -> None:
-    """A request with nothing wrong in it passes, and leaves nothing to be desired."""
+    """A valid request passes without a warning."""
     provider = kind(ASKING, ANSWERING)
     assert ask(provider, second_request(provider)).status == 200
     assert provider.regrets == []
@@ -202,6 +202,6 @@ def test_the_zoo_takes_what_is_right(kind: type[Provider]) -> None:
 
 @pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS, OpenAIResponses])
 def test_quirks_name_their_source(kind: type[Provider | OpenAIResponses]) -> None:
-    """Nothing is in the zoo for which nobody stands."""
+    """Each quirk of the zoo has a source."""
     assert kind.quirks
     assert all(known.source for known in (*kind.quirks, *kind.faults.values()))

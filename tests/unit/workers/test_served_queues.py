@@ -1,4 +1,4 @@
-"""What a worker says at its start of queues that it does not serve, and of rates that hold nothing."""
+"""Log lines of a worker's start on queues that it does not serve, and on unused rates."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def _said(
 
 
 def test_a_worker_of_everything_has_nothing_to_say() -> None:
-    """All that agents name is served as well."""
+    """All queues in agents are served as well."""
     assert _said([*WORKER_QUEUES, "gpu"], {"push": 5, "gpu": 0.5}, agents_queue="gpu") == []
 
 
@@ -48,12 +48,12 @@ def test_a_worker_of_everything_has_nothing_to_say() -> None:
 def test_a_worker_of_some_kinds_says_what_others_have_to_serve(
     queues: list[str], lines: list[tuple[str, list[str]]]
 ) -> None:
-    """And that calls of models and tools may not come to it; where the others do, nothing is wrong."""
+    """And that it may get no calls of models and tools; with workers for the others, nothing is wrong."""
     assert _said(queues) == [("info", event, named) for event, named in lines]
 
 
 def test_a_queue_by_name_is_missing_or_needless() -> None:
-    """A worker of all kinds warns of what it leaves out; a name that no agent uses may be misspelled."""
+    """A worker of all kinds warns of missing ones; an unused name may be misspelled."""
     missing = "agents name task queues that this worker does not serve: see --queues"
     unused = "no agent names these task queues: see --queues"
 

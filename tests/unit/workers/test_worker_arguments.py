@@ -1,4 +1,4 @@
-"""The command line of a worker, and where and how its settings let it work."""
+"""The command line of a worker, and its queues and limits by settings."""
 
 import pytest
 from pydantic import ValidationError
@@ -45,7 +45,7 @@ def test_kinds_belong_to_one_everloop_and_names_are_as_they_are(queue: str, name
     ],
 )
 def test_a_wrong_setting_is_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shares are over 0 and up to 1, rates are over 0, in JSON; the line says which variable is wrong."""
+    """Shares are over 0 and up to 1, rates are over 0, in JSON; the line names the wrong variable."""
     monkeypatch.setenv(variable, value)
 
     with pytest.raises(ValidationError) as refused:
@@ -55,7 +55,7 @@ def test_a_wrong_setting_is_refused(variable: str, value: str, monkeypatch: pyte
 
 @pytest.mark.parametrize(("queue", "kind"), [("q", "workflows"), ("q-model", "model")])
 def test_the_queue_of_a_kind_is_nobodys_own(queue: str, kind: str) -> None:
-    """Whoever served it as a queue of tools would fail all other calls that wait there."""
+    """A worker that served it as a queue of tools would fail all other calls on it."""
     with pytest.raises(
         QueueNameError, match=rf"{queue!r} is the task queue of {kind} .*write --queues {kind}"
     ):
@@ -65,7 +65,7 @@ def test_the_queue_of_a_kind_is_nobodys_own(queue: str, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a,b", "model", "x" * 201])
 def test_queues_of_agents_and_tools_can_be_named_to_a_worker(name: str) -> None:
-    """A name is not one of all agents, and can stand in `--queues`."""
+    """A name is not one of all agents, and can be used in `--queues`."""
 
     def search() -> str:
         """Search."""

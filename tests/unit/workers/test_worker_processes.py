@@ -1,4 +1,4 @@
-"""Several processes under one parent: all end with it, and one that dies is started again."""
+"""Several processes under one parent: all end with it, and one that dies is restarted."""
 
 import asyncio
 import signal
@@ -59,7 +59,7 @@ def _lives(pid: int) -> bool:
 
 
 async def test_processes_end_when_their_parent_is_killed(tmp_path: Path) -> None:
-    """Nothing is left that nobody would ever stop."""
+    """No orphan is left."""
     parent = await _parent(tmp_path)
     pids = await _started(tmp_path, 3)
 
@@ -70,14 +70,14 @@ async def test_processes_end_when_their_parent_is_killed(tmp_path: Path) -> None
 
 
 async def test_processes_that_are_set_up_wrongly_end_all(tmp_path: Path) -> None:
-    """What is wrong has been said by then; starting again would say it for ever."""
+    """The error has been printed by then; a restart would repeat it for ever."""
     parent = await _parent(tmp_path, "import sys; sys.exit('worker: wrong setting')")
 
     assert await parent.wait() == 1
 
 
 async def test_each_process_has_a_metrics_address_of_its_own(tmp_path: Path) -> None:
-    """One port can be listened on once: each next process has the next port."""
+    """Two processes cannot listen on one port: each next process has the next port."""
     parent = await _parent(tmp_path, address="127.0.0.1:9464")
     await _started(tmp_path, 3)
     addresses = {file.read_text() for file in tmp_path.glob("*.started")}

@@ -1,4 +1,4 @@
-"""Which messages make room for newer ones."""
+"""Selection of messages that a summary replaces."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def user(text: str = "") -> UserMessage:
 
 
 def turn(calls: int, text: str = "") -> list[TranscriptMessage]:
-    """One reply that asks for tools, and their results."""
+    """One reply with tool calls, and their results."""
     asked = tuple(ToolCall(id=str(n), name="x", arguments="{}") for n in range(calls))
     results = (ToolMessage(call_id=str(n), name="x", content=text) for n in range(calls))
     return [AssistantMessage(tool_calls=asked), *results]
@@ -46,14 +46,14 @@ TRANSCRIPTS: dict[str, tuple[Sequence[TranscriptMessage], int | None]] = {
 
 @pytest.mark.parametrize("case", TRANSCRIPTS)
 def test_about_the_older_half_goes(case: str) -> None:
-    """As far as there is anything that may go."""
+    """As far as it may be removed."""
     transcript, end = TRANSCRIPTS[case]
     assert find_end(transcript) == end
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5000)), max_size=12))
 def test_no_result_is_parted_from_its_call(turns: list[tuple[int, int]]) -> None:
-    """The first message and the last reply always stay, and each round takes out more."""
+    """The first message and the last reply always stay, and each round removes more."""
     transcript: list[TranscriptMessage] = [user()]
     for calls, size in turns:
         transcript += turn(calls, "x" * size)
@@ -67,7 +67,7 @@ def test_no_result_is_parted_from_its_call(turns: list[tuple[int, int]]) -> None
 
 @pytest.mark.parametrize(("budget", "tokens", "over"), [(None, 10**9, False), (10, 9, False), (10, 10, True)])
 def test_the_budget_of_a_prompt(budget: int | None, tokens: int, *, over: bool) -> None:
-    """An agent without a budget waits until the provider refuses."""
+    """An agent without a budget waits for the provider's refusal."""
     agent = AgentSpec(id="agent", compaction=Compaction(prompt_tokens=budget))
     assert is_over_budget(agent, tokens) is over
     assert not is_over_budget(AgentSpec(id="agent"), tokens)

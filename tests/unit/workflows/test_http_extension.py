@@ -15,5 +15,5 @@ from everloop.workflows.contract.http_extension import Address
     ],
 )
 def test_an_id_is_one_segment_of_a_path(address: Address, ids: list[str], path: str) -> None:
-    """Whatever characters it has."""
+    """With any characters."""
     assert address.path_of(*ids) == path

@@ -1,4 +1,4 @@
-"""Where a task stops by itself."""
+"""Limits at which a task ends by itself."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -41,7 +41,7 @@ CASES: list[tuple[TaskRunState, float, str | None]] = [
 
 @pytest.mark.parametrize(("reached", "seconds", "failure"), CASES)
 def test_a_limit_is_reached_at_its_value(reached: TaskRunState, seconds: float, failure: str | None) -> None:
-    """Each has a name of its own, and says what to change; time counts from when a worker took the task."""
+    """Each has a name of its own, and a remedy; time counts from the worker's start of the task."""
     now = START + timedelta(seconds=seconds)
     if failure is None:
         check_limits(LIMITED, reached, now)
@@ -52,7 +52,7 @@ def test_a_limit_is_reached_at_its_value(reached: TaskRunState, seconds: float, 
 
 
 def test_an_agent_without_limits_goes_on() -> None:
-    """Only the number of iterations is limited always."""
+    """Only the number of iterations always has a limit."""
     much = state(29, 1000, Usage(input_tokens=10**9, cost=10**6))
     check_limits(AgentSpec(id="agent"), much, START + timedelta(days=1000))
 
@@ -81,13 +81,13 @@ ANSWERS = LIMITED.model_copy(update={"last_call": True})
 def test_a_last_call_may_be_enough(
     agent: AgentSpec, changes: dict[str, object], limit: str, *, may: bool
 ) -> None:
-    """For an agent that wants it: once, at a limit of what it may use, where an answer is all that lacks."""
+    """If the agent enables it: once, at a usage limit, when only an answer is missing."""
     stopped = TaskStoppedError(failures.COST_LIMIT, "stopped", limit)
     assert allows_last_call(stopped, agent, state().model_copy(update=changes)) == may
 
 
 def test_an_agent_that_is_told_of_its_failures_has_one_iteration_more() -> None:
-    """It is told where the task would have ended."""
+    """The model reads of them where the task would have ended."""
     now = START + timedelta(seconds=1)
     told = [n for n in range(6) if tells_of_failures(ANSWERS, state(tool_failures=n))]
     check_limits(ANSWERS, state(tool_failures=3), now)

@@ -1,4 +1,4 @@
-"""Which media types are text, and which ones a list of patterns names."""
+"""Text media types, and matching by a list of patterns."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from everloop.workflows.contract.parts import is_named, is_text
     ],
 )
 def test_some_types_are_text(media_type: str, *, expected: bool) -> None:
-    """So its content is shown as text, if it is valid UTF-8."""
+    """Their content is shown as text, if it is valid UTF-8."""
     assert is_text(media_type) is expected
 
 

@@ -1,4 +1,4 @@
-"""Settings of model calls: how layers of them are laid over each other, and what operators see of them."""
+"""Settings of model calls: layers, and their text for operators."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -39,14 +39,14 @@ from everloop.workflows.state import TaskRunState
 def test_what_is_not_set_is_as_the_layer_below_has_it(
     upper: dict[str, Any], lower: dict[str, Any], both: dict[str, Any]
 ) -> None:
-    """Also where the upper one is what an author wrote; values that count as false are set."""
+    """Also if the upper one is an author's; values that count as false are set."""
     under = ModelSettings(**lower)
     assert ModelSettings(**upper).over(under) == ModelSettings(**both)
     assert limits.ModelSettings(**upper).over(under) == limits.ModelSettings(**both)
 
 
 def test_operators_read_what_is_set() -> None:
-    """In a few words, and no value of a dict: it may be long, or private."""
+    """In a few words, without the content of a dict: it may be long, or private."""
     settings = ModelSettings(
         temperature=0.2,
         effort="high",
@@ -86,7 +86,7 @@ def test_the_line_of_a_model_call_says_which_model_is_asked_and_how(
 
 
 def test_a_cost_of_which_a_part_is_unknown_is_unknown() -> None:
-    """Limits count what is known; what clients read is null, and not that it was free."""
+    """Limits count the known part; clients read null, and not that it was free."""
     known, unknown = Usage(input_tokens=1, cost=0.5, cached_tokens=1), Usage(output_tokens=2, cost=None)
     assert known + known == Usage(input_tokens=2, cost=1.0, cached_tokens=2)
     for usage in (known + unknown, unknown + known):
@@ -95,7 +95,7 @@ def test_a_cost_of_which_a_part_is_unknown_is_unknown() -> None:
 
 
 def test_what_was_added_to_messages_counts_only_where_there_is_some() -> None:
-    """Otherwise tasks that run would decide otherwise when they are replayed."""
+    """Otherwise running tasks would decide differently in a replay."""
     call = ToolCall(id="a", name="f", arguments="{}")
     reply = AssistantMessage(text="Hi", tool_calls=(call,))
     result = ToolMessage(call_id="a", name="f", content="1")

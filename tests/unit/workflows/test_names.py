@@ -1,4 +1,4 @@
-"""Names never collide, and ids follow from what they identify."""
+"""Names never collide, and ids follow from their content."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_parts_of_a_name_do_not_run_together() -> None:
 
 
 def test_an_owner_cannot_name_the_list_of_another() -> None:
-    """Owner, agent and context may hold separators; they are quoted."""
+    """Owner, agent and context may contain separators; they are quoted."""
     assert owner_tasks_key("a}:tasks") != owner_tasks_key("a")
     assert owner_of_list_key(owner_tasks_key("{a} *:é")) == "{a} *:é"
     assert not {*" \t\n*"} & {*word("a b\t\n*")}
@@ -50,7 +50,7 @@ def test_an_owner_cannot_name_the_list_of_another() -> None:
 
 
 def test_nothing_is_kept_of_a_task_without_a_name() -> None:
-    """A worker without the interceptor that names tasks would mix what all of them keep."""
+    """A worker without the interceptor for names would mix the data of all tasks."""
     unnamed = TaskRef(owner="o", agent_id="a")
     for key in (
         lambda: head_key(unnamed.task_id),
@@ -63,7 +63,7 @@ def test_nothing_is_kept_of_a_task_without_a_name() -> None:
 
 
 def test_the_id_of_a_delivery_fits_into_temporals_tables() -> None:
-    """Whatever the client calls its config; ids of a usual length stand there as they are."""
+    """For any name of a config by the client; ids of a usual length are not shortened."""
     task_id, longest = derive_task_id("o", "a", "m", b""), "é" * 127
     assert push_workflow_id(task_id, "x" * 64) == f"{task_id}/push/{'x' * 64}"
     assert len(push_workflow_id(task_id, longest).encode()) <= 255
@@ -75,7 +75,7 @@ def _call(arguments: str, name: str = "pay") -> ToolCall:
 
 
 def test_calls_are_named_by_their_place() -> None:
-    """Nine letters and digits, the one form that every provider takes; no two calls of a task share one."""
+    """Nine letters and digits, the one form that every provider accepts; no two calls of a task share one."""
     ids = [call.id for reply in (1, 12) for call in name_calls([_call("1"), _call("1"), _call("2")], reply)]
     assert ids == ["r00001c01", "r00001c02", "r00001c03", "r00012c01", "r00012c02", "r00012c03"]
     assert name_calls([_call("")], 123_456)[0].id == "r123456c01"
@@ -85,7 +85,7 @@ def test_calls_are_named_by_their_place() -> None:
     "again", [["1", "1", "2"], ["2", "1", "1"], ["3", "1", "2", "1"]], ids=["same", "swapped", "one more"]
 )
 def test_a_call_that_is_asked_for_again_has_the_same_key(again: list[str]) -> None:
-    """After a Reset, when the model is asked again: also in another order, or with a call before it."""
+    """After a reset, when the model is called again: also in another order, or after another call."""
     before = [call_key(call) for call in name_calls(map(_call, ["1", "1", "2"]), 5)]
     after = [call_key(call) for call in name_calls(map(_call, again), 5)]
     assert len(set(before)) == 3
@@ -93,7 +93,7 @@ def test_a_call_that_is_asked_for_again_has_the_same_key(again: list[str]) -> No
 
 
 def test_the_id_of_the_deepest_sub_agent_fits_into_temporals_tables() -> None:
-    """Five deep, below the task of an agent whose id is as long as it may be."""
+    """Five deep, below the task of an agent whose id has the maximal length."""
     task_id = f"{'a' * 64}-{derive_task_id('o', 'a', 'm', b'')}"
     for _ in range(MAX_DEPTH):
         task_id = child_task_id(task_id, call_key(*name_calls([_call("x" * 1000)], 99_999)))
@@ -108,7 +108,7 @@ def test_another_call_at_the_same_place_has_another_key() -> None:
 
 
 def test_ids_of_tasks_begin_with_the_agent() -> None:
-    """A list of workflows reads as one of work; the length of an agent's id is bounded."""
+    """A list of workflows is readable; the length of an agent's id is bounded."""
     task_id = derive_task_id("o", "a" * 64, "m", b"")
     assert task_id.startswith(f"{'a' * 64}-")
     assert len(task_id) == 64 + 1 + 36

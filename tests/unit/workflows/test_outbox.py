@@ -1,4 +1,4 @@
-"""Which statuses a call carries: all that nobody knows to be published, once."""
+"""Statuses that a call carries: all that are not confirmed as published, once."""
 
 from datetime import UTC, datetime
 
@@ -25,7 +25,7 @@ def change(state: TaskRunState) -> None:
 
 
 def carried(outbox: Outbox) -> list[int]:
-    """The versions that a call carries which ends well."""
+    """The versions in a call that ends well."""
     with outbox.carried() as statuses:
         return [status.version for status in statuses]
 
@@ -41,7 +41,7 @@ def test_calls_at_the_same_time_carry_a_status_once(state: TaskRunState) -> None
 
 
 def test_a_call_that_ends_late_confirms_only_what_it_carried(state: TaskRunState) -> None:
-    """What was said after it began stays."""
+    """Statuses after its start stay."""
     outbox = Outbox(state)
     with outbox.carried():
         change(state)
@@ -49,7 +49,7 @@ def test_a_call_that_ends_late_confirms_only_what_it_carried(state: TaskRunState
 
 
 def test_the_failure_of_one_call_leaves_what_another_carries(state: TaskRunState) -> None:
-    """Only what no other call carries rides again."""
+    """Only statuses in no other call are carried again."""
     outbox = Outbox(state)
     with outbox.carried():
         change(state)

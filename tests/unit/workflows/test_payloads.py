@@ -1,4 +1,4 @@
-"""What payloads look like in a history, and that nothing is lost in them."""
+"""Payloads in a history: their form, and complete decoding."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -66,12 +66,12 @@ def wire_types(base: type[Wire] = Wire) -> Iterator[type[Wire]]:
     ids=["text", "data", "file", "reply", "result", "event", "empty", "none", "number"],
 )
 def test_what_is_written_is_read(value: object, hint: type) -> None:
-    """Whatever was left out comes back."""
+    """Omitted fields come back."""
     assert CONVERTER.from_payload(CONVERTER.to_payload(value), hint) == value
 
 
 def test_a_state_that_is_carried_is_read() -> None:
-    """With all that its task knows, in a fraction of the bytes."""
+    """With all of its task, in a fraction of the bytes."""
     state = TaskRunState.begin(HELLO, NOW)
     state.status = TaskStatus(state=TaskState.WORKING, at=NOW)
     task = CarriedTask(
@@ -84,7 +84,7 @@ def test_a_state_that_is_carried_is_read() -> None:
 
 @pytest.mark.parametrize("context_id", [derive_context_id("t"), "its own"])
 def test_an_activity_learns_of_which_task_it_is_from_temporal(context_id: str) -> None:
-    """Also in what a call hands on; a context that a client named is written."""
+    """Also within the payload of a call; a context that a client named is written."""
     task = TaskRef(task_id="t", run_id="r", context_id=context_id, owner="o", agent_id="a")
     remember = SaveContextInput(task=task, length=1, memory=Memory())
     call = PublishInput(task=task, events=(), remember=remember)
@@ -94,7 +94,7 @@ def test_an_activity_learns_of_which_task_it_is_from_temporal(context_id: str) -
 
 
 def test_what_a_newer_version_added_is_ignored() -> None:
-    """Also in what authors of agents write themselves, where `everloop.agents.limits` refuses it."""
+    """Also in definitions of authors, unlike in `everloop.agents.limits`, which refuses it."""
     newer = (
         '{"id": "a", "later": 1, "memory": {"max_messages": 3, "later": 1}, "compaction": {"later": 1}, '
         '"settings": {"seed": 1, "later": 1}}'
@@ -118,7 +118,7 @@ SECRET = "what the user wrote"
     ],
 )
 def test_an_error_shows_no_value(parse: Callable[[str], object], text: str) -> None:
-    """Errors go to logs and workflow histories, which hold no content."""
+    """Errors are written to logs and workflow histories, which hold no content."""
     with pytest.raises(ValidationError) as caught:
         parse(text)
     assert SECRET not in str(caught.value)
@@ -146,7 +146,7 @@ def test_what_an_author_defines_arrives_as_what_a_task_pins() -> None:
 
 
 def test_tasks_of_an_agent_share_its_specification_as_long_as_it_is_the_same() -> None:
-    """A worker of a thousand tasks has what they pin of their agent once; another version is its own."""
+    """A worker of a thousand tasks has the pinned agent once; another version is its own."""
     spec = AgentSpec(id="shared", tools={"search": ToolSpec(timeout=5)})
     first, second, changed = (_decoded(_begun(each)) for each in (spec, spec, _another_version(spec)))
     assert first.agent is second.agent
@@ -173,7 +173,7 @@ def _decoded(task: CarriedTask) -> CarriedTask:
 def test_a_reply_is_kept_without_what_the_rest_of_it_says(
     named: str, calls: tuple[ToolCall, ...], ended: str
 ) -> None:
-    """Whoever reads it finds the model and why it ended, as in a reply of which that was kept."""
+    """Readers get the model and the reason for its end, as in a reply that stored both."""
     whole = AssistantMessage(tool_calls=calls, model=named, finish_reason=ended, source="provider/m")
     kept = whole.to_keep()
 
@@ -185,7 +185,7 @@ def test_a_reply_is_kept_without_what_the_rest_of_it_says(
 
 
 def test_a_tool_call_tells_its_reply_where_that_is_not_the_message_before_its_result() -> None:
-    """The first call of a reply needs no word for it; an input that has one is read as before."""
+    """The first call of a reply has no position; an input with one is read as before."""
     task = TaskRef(owner="o", agent_id="a")
     first = RunToolInput(task=task, call=CALL, position=14)
     assert first.asked_at == first.model_copy(update={"reply": 13}).asked_at == 13

@@ -1,4 +1,4 @@
-"""What counts as an answer to a question."""
+"""Valid answers to a question."""
 
 import pytest
 from pydantic import JsonValue
@@ -82,12 +82,12 @@ BARE = [*((word, True) for word in YES), *((word, False) for word in NO)]
 
 @pytest.mark.parametrize(("text", "meaning"), BARE)
 def test_a_bare_yes_or_no_counts_in_many_languages(text: str, meaning: bool) -> None:  # noqa: FBT001 -- a table
-    """Whatever its case, what stands around it, and the way its letters are written."""
+    """In any case, with any surrounding text, and in any Unicode form."""
     assert read_answer(question("confirmation"), said(text)).approved is meaning
 
 
 def test_no_word_is_yes_in_one_language_and_no_in_another() -> None:
-    """A table that grows must not come to mean two things."""
+    """No word of the table may have two meanings."""
     meanings = [
         {word.strip() for words in column for word in words.split(",")}
         for column in zip(*YES_OR_NO.values(), strict=True)
@@ -116,7 +116,7 @@ BEGIN_LIKE_ANSWERS = [
 
 @pytest.mark.parametrize("text", BEGIN_LIKE_ANSWERS)
 def test_what_only_begins_like_a_yes_or_no_is_refused(text: str) -> None:
-    """The refusal repeats the question and says how to answer it."""
+    """The refusal repeats the question and the form of its answer."""
     asked = question("confirmation").model_copy(update={"text": "Send 500 to Ann?"})
     with pytest.raises(InvalidAnswerError) as refused:
         read_answer(asked, said(text))
@@ -144,7 +144,7 @@ NO_ANSWERS = [
 
 @pytest.mark.parametrize(("kind", "message"), NO_ANSWERS)
 def test_what_is_no_answer_is_refused_with_what_is_expected(kind: str, message: UserMessage) -> None:
-    """What was said is not repeated: it might be a secret."""
+    """The rejected text is not repeated: it might be a secret."""
     asked = question(kind)
     with pytest.raises(InvalidAnswerError) as refused:
         read_answer(asked, message)
@@ -164,7 +164,7 @@ def test_a_message_without_a_name_answers_the_oldest_question() -> None:
 
 
 def test_an_operator_may_not_hand_over_a_secret() -> None:
-    """It would stand in the history of the workflow."""
+    """It would be in the history of the workflow."""
     with pytest.raises(InvalidAnswerError):
         answer_with(question("auth"), "hunter2", by="operator")
     assert not answer_with(question("auth"), {"approved": False}, by="operator").approved

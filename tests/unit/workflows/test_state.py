@@ -1,4 +1,4 @@
-"""How the state of a task changes."""
+"""Changes of a task's state."""
 
 from datetime import UTC, datetime
 
@@ -35,7 +35,7 @@ def agent(message_id: str, text: str = "Working") -> AgentMessage:
 
 
 def test_the_question_that_clients_see_first_stays_the_first() -> None:
-    """Who answers it without its name must not answer one that came up meanwhile, of an earlier call."""
+    """An answer without a name must not answer a later question of an earlier call."""
     state = TaskRunState.begin(user("m1"), NOW)
     state.pending = [ToolCall(id=name, name="x", arguments="{}") for name in ("early", "late")]
     for call in reversed(state.pending):
@@ -45,7 +45,7 @@ def test_the_question_that_clients_see_first_stays_the_first() -> None:
 
 
 def test_a_sub_agent_that_has_not_heard_the_answer_asks_nothing_again() -> None:
-    """It may ask something else before the answer reaches it; a second answer would count for nothing."""
+    """It may ask another question before the answer reaches it; a second answer would be ignored."""
     state, call = TaskRunState.begin(user("m1"), NOW), ToolCall(id="w", name="writer", arguments="{}")
     state.pending = [call]
     first, second = (Question(id=id_, kind=QuestionKind.AUTH, text="?", call=call) for id_ in "ab")
@@ -56,7 +56,7 @@ def test_a_sub_agent_that_has_not_heard_the_answer_asks_nothing_again() -> None:
 
 
 def test_only_artifacts_of_calls_that_worked_count() -> None:
-    """What a call wrote that failed, or was refused, is no artifact to end a task with."""
+    """An artifact of a failed or refused call does not complete a task."""
     state = TaskRunState.begin(user("m1"), NOW)
     outcomes: list[ToolOutcome] = ["error", "ok", "invalid", "unknown"]
 
@@ -71,7 +71,7 @@ def test_only_artifacts_of_calls_that_worked_count() -> None:
 
 
 def test_a_status_says_what_its_view_shows_besides() -> None:
-    """Artifacts that calls have written, once; the answer as soon as there is one, until it is taken back."""
+    """Artifacts that calls have written, once; the answer from its start, until it is withdrawn."""
     state = TaskRunState.begin(user("m1"), NOW)
     calls = tuple(ToolCall(id=each, name="write", arguments="{}") for each in "abc")
     state.take_inbox()
@@ -115,7 +115,7 @@ def _shown(state: TaskRunState) -> Shown | None:
 
 
 def test_what_a_provider_wants_back_stays_with_the_reply() -> None:
-    """Whoever runs a call, or is asked about it, gets none of it."""
+    """Callers of tools and of guards get none of it."""
     state, call = TaskRunState.begin(user("m1"), NOW), ToolCall(id="a", name="x", arguments="{}", opaque="{}")
     state.fold_reply(AssistantMessage(tool_calls=(call,)))
     assert [each.opaque for each in state.pending] == [""]
@@ -135,7 +135,7 @@ def test_a_task_that_was_answered_has_resumed(asks: TaskState) -> None:
 
 @pytest.mark.parametrize("letter", ["x", "é", "語"])
 def test_a_view_fits_into_a_payload(letter: str) -> None:
-    """The newest messages are kept that fit, in bytes, besides the status and the answer."""
+    """The newest messages are kept that fit, in bytes, beside the status and the answer."""
     state = TaskRunState.begin(user("m1"), NOW)
     big = letter * (400_000 // len(letter.encode()))
     state.history = [user(f"m{n}", big) for n in range(5)]
@@ -152,7 +152,7 @@ def test_a_view_fits_into_a_payload(letter: str) -> None:
     [([], []), ([10], [1]), ([400_000, 400_000, 400_000], [2, 1]), ([10, 2_000_000, 10], [1, 1, 1])],
 )
 def test_chunks_of_a_transcript_stay_under_the_limit(sizes: list[int], chunks: list[int]) -> None:
-    """A message that is larger than a chunk goes alone; nothing is lost and the order stays."""
+    """A message that is larger than a chunk is sent alone; nothing is lost and the order stays."""
     messages = [user(f"m{n}", "x" * size) for n, size in enumerate(sizes)]
     made = chunked(list(messages))
     assert [len(chunk) for chunk in made] == chunks
@@ -170,7 +170,7 @@ def test_chunks_of_a_transcript_stay_under_the_limit(sizes: list[int], chunks: l
     ],
 )
 def test_an_operator_reads_why_a_task_failed(reason: str, next_step: str) -> None:
-    """And what to do next; the words of others are no part of the page."""
+    """With the remedy; the text of foreign errors is not on the page."""
     state = TaskRunState.begin(user("m1"), NOW)
     message = AgentMessage(
         message_id="r", parts=(TextPart(text="401: # wrong key"),), metadata={REASON: reason}
@@ -187,7 +187,7 @@ def test_an_operator_reads_why_a_task_failed(reason: str, next_step: str) -> Non
 
 
 def test_an_operator_reads_where_the_task_stands() -> None:
-    """Details name the state, the iteration, the tokens and what is waited for."""
+    """Details name the state, the iteration, the tokens and the awaited event."""
     state = TaskRunState.begin(user("m1"), NOW)
     state.change_status(TaskState.WORKING, NOW)
     state.iteration, state.phase = 3, Phase.TOOLS
@@ -211,7 +211,7 @@ def test_an_operator_reads_where_the_task_stands() -> None:
 def test_a_call_that_asks_does_not_look_like_two(
     answered: dict[str, object] | None, line: str, *, asks: bool
 ) -> None:
-    """The line of each activity says what it is for."""
+    """The line of each activity has its purpose."""
     refund = ToolCall(id="a", name="refund", arguments="{}")
     fields = {"question_id": "a", "kind": "confirmation", "tool": "refund", "purpose": "input"}
     answers = () if answered is None else (Answer.model_validate({**fields, **answered}),)

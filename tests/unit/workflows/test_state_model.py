@@ -1,4 +1,4 @@
-"""Random lives of a task: what its workflow knows and what a view folds from its events are the same."""
+"""Random lives of a task: the state of its workflow equals the view folded from its events."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -35,7 +35,7 @@ def parts(text: str) -> tuple[TextPart]:
 
 @dataclass
 class Expected:
-    """The same task, kept in the simplest way: lists that only grow."""
+    """The same task in the simplest form: lists that only grow."""
 
     transcript: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
     inbox: list[UserMessage] = field(default_factory=list[UserMessage])
@@ -82,7 +82,7 @@ class TaskLife(RuleBasedStateMachine):
     @precondition(lambda self: not self.taken)
     @rule()
     def take_inbox(self) -> None:
-        """Every message that waited is taken once, in order; the next status tells of it."""
+        """Every waiting message is taken once, in order; the next status includes it."""
         self.taken = self.state.take_inbox()
         assert list(self.taken) == self.expected.inbox
         self.expected.transcript += self.expected.inbox
@@ -92,7 +92,7 @@ class TaskLife(RuleBasedStateMachine):
     @precondition(lambda self: self.taken or self.events)
     @rule(state=STATES, text=st.none() | TEXTS)
     def change_status(self, state: TaskState, text: str | None) -> None:
-        """The first status tells of the first message, as in the loop."""
+        """The first status includes the first message, as in the loop."""
         message = None if text is None else AgentMessage(message_id=self.new_id("a"), parts=parts(text))
         at = EPOCH + timedelta(seconds=len(self.events))
         event = self.state.change_status(state, at, message=message, received=self.taken)
@@ -112,7 +112,7 @@ class TaskLife(RuleBasedStateMachine):
     @precondition(lambda self: not self.state.pending)
     @rule(text=TEXTS, calls=st.integers(0, 3))
     def reply(self, text: str, calls: int) -> None:
-        """The model has seen all that is in the transcript, and its reply."""
+        """The model has read the whole transcript, and its reply."""
         wanted = tuple(ToolCall(id=self.new_id("c"), name="x", arguments="{}") for _ in range(calls))
         reply = AssistantMessage(text=text, tool_calls=wanted)
         self.state.fold_reply(reply)
@@ -137,7 +137,7 @@ class TaskLife(RuleBasedStateMachine):
 
     @invariant()
     def positions_are_stable(self) -> None:
-        """Whatever was put into the transcript stands where it was put."""
+        """Each message of the transcript stays at its position."""
         assert self.state.transcript == self.expected.transcript
 
     @invariant()
@@ -161,6 +161,6 @@ class TaskLife(RuleBasedStateMachine):
 
 
 class TestTaskLife(TaskLife.TestCase):
-    """Whatever happens in whatever order, nothing is lost, and view and workflow agree."""
+    """After any events in any order, nothing is lost, and view and workflow agree."""
 
     settings = settings(max_examples=200, stateful_step_count=30, deadline=None)

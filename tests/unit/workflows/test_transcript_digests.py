@@ -1,4 +1,4 @@
-"""The digest and the size of a transcript: what changes them, and what must not."""
+"""The digest and the size of a transcript: changes that count, and changes that must not."""
 
 import json
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ ONE_OF_EACH: Sequence[TranscriptMessage] = (
 
 @given(st.lists(MESSAGES, max_size=4), st.integers(0, 4))
 def test_a_digest_is_extended_or_made_at_once(messages: list[TranscriptMessage], cut: int) -> None:
-    """The workflow does the one and activities do the other."""
+    """The workflow extends it and activities compute it at once."""
     begun = extend_digest("", messages[:cut])
     assert extend_digest(begun, messages[cut:]) == extend_digest("", messages)
 
@@ -90,7 +90,7 @@ async def test_what_a_payload_and_the_cache_bring_back_has_one_digest(
 
 @pytest.mark.parametrize("index", range(len(ONE_OF_EACH)))
 def test_a_byte_more_is_another_digest(index: int) -> None:
-    """Wherever a message says something, and whatever its role."""
+    """In each field of a message, and with each role."""
     message = ONE_OF_EACH[index]
     fields = json.loads(message.model_dump_json())
     for name, value in fields.items():
@@ -101,11 +101,11 @@ def test_a_byte_more_is_another_digest(index: int) -> None:
 
 @given(MESSAGES)
 def test_a_size_is_about_that_of_its_json(message: TranscriptMessage) -> None:
-    """No message has more than its size tells, but for what fields are called."""
+    """No message is larger than its size, except for the names of fields."""
     assert len(message.model_dump_json().encode()) <= measure(message) + 600
 
 
 def test_what_is_known_only_once_a_reply_is_cached_does_not_count() -> None:
-    """Whether subscribers were told of its end."""
+    """For example, whether subscribers got its end."""
     told = AssistantMessage(text="Hi")
     assert extend_digest("", [told]) == extend_digest("", [told.model_copy(update={"is_published": False})])

@@ -1,4 +1,4 @@
-"""What opens an MCP server to us stays out of what it says."""
+"""Secrets of an MCP server's definition are removed from its output."""
 
 import pytest
 
@@ -21,11 +21,11 @@ def test_secrets_are_hidden_everywhere(secret: str) -> None:
 
 
 def test_values_that_are_no_secrets_are_hidden_in_errors_only() -> None:
-    """A result may well speak of the tenant that it is for."""
+    """A result may contain the tenant that it is for."""
     assert HIDING.in_error("acme-corp is unknown") == "[secret] is unknown"
     assert HIDING.in_result("sales of acme-corp") == "sales of acme-corp"
 
 
 def test_what_is_too_short_is_not_looked_for() -> None:
-    """It would be found in texts that have nothing to do with it, as would the word Bearer."""
+    """It would be found in unrelated texts, as would the word Bearer."""
     assert HIDING.in_error("abc of a Bearer") == "abc of a Bearer"

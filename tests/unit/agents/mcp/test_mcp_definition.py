@@ -1,4 +1,4 @@
-"""What an agent's definition may say of an MCP server."""
+"""Definitions of MCP servers in an agent."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("settings", "told"), MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_wrong_definition_is_refused(settings: Mapping[str, Any], told: str) -> None:
-    """The message names what to change, and no value of a header."""
+    """The error names the field to change, and no value of a header."""
     with pytest.raises(AgentDefinitionError, match="mcp") as refused:
         mcp(**settings)
 
@@ -38,7 +38,7 @@ def test_a_wrong_definition_is_refused(settings: Mapping[str, Any], told: str) -
 
 
 def test_whoever_loads_agents_imports_nothing_of_mcp() -> None:
-    """A gateway knows the same definitions as a worker, and never talks to a server."""
+    """A gateway loads the same definitions as a worker, and never calls a server."""
     program = (
         f"import sys; from everloop import mcp; mcp({URL!r});"
         "print([name for name in sys.modules if name.split('.')[0] in ('mcp', 'mcp_types', 'httpx2')])"

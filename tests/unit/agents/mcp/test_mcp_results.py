@@ -1,4 +1,4 @@
-"""What a model reads of the result of an MCP tool."""
+"""The text of an MCP tool's result for a model."""
 
 import re
 
@@ -55,7 +55,7 @@ async def test_texts_and_data_are_told_once(texts: list[str], structured: JsonVa
 
 
 async def test_a_call_that_runs_again_replaces_its_files() -> None:
-    """Their ids come from the call; those of another call are others."""
+    """Their ids come from the call; those of another call differ."""
     artifacts = KeptArtifacts()
     result = CallToolResult(content=[PICTURE, PICTURE])
     first = await writer(artifacts).text_of(result)
@@ -68,7 +68,7 @@ async def test_a_call_that_runs_again_replaces_its_files() -> None:
 
 
 async def test_a_file_that_cannot_be_kept_is_told_of() -> None:
-    """The tool has run; that there was no room for its picture does not make it a failure."""
+    """The tool has run; a missing place for its picture does not make it a failure."""
     artifacts = KeptArtifacts()
     artifacts.refuses = True
 
@@ -104,7 +104,7 @@ async def test_of_many_links_not_all_are_followed() -> None:
     ],
 )
 async def test_a_file_is_read_if_it_can_be(data: str, told: str) -> None:
-    """The tool has run: one picture that is none does not take the rest of its result away."""
+    """The tool has run: one invalid picture does not remove the rest of its result."""
     text = await read(TextContent(text="drawn"), ImageContent(data=data, mime_type="image/png"))
     assert text.startswith("drawn\n")
     assert told in text
@@ -124,7 +124,7 @@ FAILURES: list[tuple[list[ContentBlock], JsonValue, str]] = [
 async def test_all_that_an_error_says_is_read(
     content: list[ContentBlock], structured: JsonValue, told: str
 ) -> None:
-    """Also where it stands in the structured result alone, or in a resource."""
+    """Also if it is in the structured result alone, or in a resource."""
     result = CallToolResult(content=content, structured_content=structured, is_error=True)
     with pytest.raises(McpToolError, match=re.escape(told)) as failed:
         await writer(KeptArtifacts()).text_of(result)

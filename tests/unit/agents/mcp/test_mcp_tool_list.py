@@ -1,4 +1,4 @@
-"""When an MCP server is asked for its tools."""
+"""Requests for the tools of an MCP server."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ class Pages:
 
 
 async def test_all_pages_are_read_once() -> None:
-    """After that the list is known."""
+    """After that the list is cached."""
     server = Pages(first=page("a", cursor="second"), second=page("b"))
     tools = ToolList(SERVER, server)
 
@@ -44,7 +44,7 @@ async def test_all_pages_are_read_once() -> None:
 
 
 async def test_tasks_that_begin_together_share_a_list() -> None:
-    """One that is cancelled does not take it away from the others."""
+    """A cancelled one does not cancel it for the others."""
     server = Pages(first=page("a"))
     server.may_answer.clear()
     tools = ToolList(SERVER, server)
@@ -68,7 +68,7 @@ async def test_a_cursor_that_was_there_before_ends_the_list(back_to: str) -> Non
 
 
 async def test_a_list_without_end_is_refused() -> None:
-    """A server that always has another page would hold a task up for ever."""
+    """A server with endless pages would block a task for ever."""
     pages = {f"page{number}": page("a", cursor=f"page{number + 1}") for number in range(PAGES + 1)}
     server = Pages(**pages, first=page("a", cursor="page0"))
 

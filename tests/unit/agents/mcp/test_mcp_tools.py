@@ -1,4 +1,4 @@
-"""How the tools of an MCP server are offered to models."""
+"""Tools of an MCP server, as offered to models."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ def listed(**hints: Any) -> Tool:  # noqa: ANN401 -- hints of any kind
     ],
 )
 def test_what_may_be_repeated(hints: dict[str, bool], setting: Setting, *, repeatable: bool) -> None:
-    """The definition decides, else what the server says."""
+    """The definition decides, otherwise the server's annotations."""
     assert is_idempotent(listed(**hints), McpDefinition(url="http://a", idempotent=setting)) is repeatable
 
 
@@ -44,7 +44,7 @@ def test_what_may_be_repeated(hints: dict[str, bool], setting: Setting, *, repea
     ],
 )
 def test_what_runs_as_a_quick_tool(hints: dict[str, bool], setting: Setting, *, quick: bool) -> None:
-    """The definition decides about tools that may be repeated."""
+    """The definition decides for tools that may be repeated."""
     assert is_quick(listed(**hints), McpDefinition(url="http://a", quick=setting)) is quick
 
 
@@ -60,7 +60,7 @@ def test_what_runs_as_a_quick_tool(hints: dict[str, bool], setting: Setting, *, 
     ],
 )
 def test_what_people_are_asked_about(hints: dict[str, bool], setting: Setting, *, asks: bool) -> None:
-    """A tool without annotations counts as harmless, though MCP takes it for destructive."""
+    """A tool without annotations counts as harmless, though MCP counts it as destructive."""
     definition = McpDefinition(url="http://a", needs_approval=setting)
     assert needs_approval(listed(**hints), definition) is asks
 
@@ -75,12 +75,12 @@ def test_what_people_are_asked_about(hints: dict[str, bool], setting: Setting, *
     ],
 )
 def test_names_fit_what_models_know(tools: list[str], prefix: str, names: dict[str, str]) -> None:
-    """Of other characters each becomes an underscore, and 64 are left."""
+    """Each other character becomes an underscore, and the name is cut to 64."""
     assert names_of(tools, prefix) == names
 
 
 def test_tools_that_would_share_a_name_keep_apart() -> None:
-    """Whatever their order, each has the same name; one that fits as it is keeps it."""
+    """In any order each has the same name; one that needs no change keeps it."""
     names = names_of(["a.b", "a_b", "a/b"], "")
 
     assert set(names.values()) == {"a.b", "a_b", "a/b"}

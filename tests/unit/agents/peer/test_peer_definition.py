@@ -1,4 +1,4 @@
-"""What an agent's author may say of a peer."""
+"""Definitions of a peer by an agent's author."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ CARD = "/.well-known/agent-card.json"
     ],
 )
 def test_the_address_makes_the_name(url: str, name: str, card: str) -> None:
-    """Whether it is that of the card or of what stands before it."""
+    """From the address of the card as well as from the one that contains it."""
     assert peer(url).tools[0].name == name
     assert card_address(url) == card
 
@@ -42,7 +42,7 @@ def test_the_address_makes_the_name(url: str, name: str, card: str) -> None:
     ],
 )
 def test_a_wrong_definition_is_refused(url: str, settings: dict[str, str], problem: str) -> None:
-    """With what to change, and without what is secret."""
+    """The error names the remedy, without secrets."""
     with pytest.raises(AgentDefinitionError, match=problem) as refused:
         peer(url, **settings)  # pyright: ignore[reportArgumentType] -- wrong on purpose
 
@@ -51,7 +51,7 @@ def test_a_wrong_definition_is_refused(url: str, settings: dict[str, str], probl
 
 
 def test_defining_a_peer_loads_no_client() -> None:
-    """Every process imports agents; the A2A client is for those that call one."""
+    """Every process imports agents; only callers of a peer need the A2A client."""
     program = (
         "import everloop, json, sys; everloop.peer('https://w.example'); "
         "print(json.dumps('a2a' in sys.modules))"
@@ -62,10 +62,10 @@ def test_defining_a_peer_loads_no_client() -> None:
 
 
 def test_messages_show_no_query() -> None:
-    """It may hold a key."""
+    """It may contain a key."""
     assert Peer("https://w.example/x.json?key=s3cret", "w").label == "https://w.example/x.json"
 
 
 def test_headers_are_not_printed() -> None:
-    """Whoever prints the definition sees no secrets."""
+    """The printed definition contains no secrets."""
     assert "s3cret" not in repr(Peer("https://w.example", "w", {"authorization": "s3cret"}))

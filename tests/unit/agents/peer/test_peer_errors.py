@@ -1,4 +1,4 @@
-"""What exceptions of the A2A client mean to a call."""
+"""Exceptions of the A2A client, classified for a call."""
 
 from typing import Any
 
@@ -81,7 +81,7 @@ def _unreadable_of_0_3(answer: dict[str, Any]) -> Exception:
     ],
 )
 def test_each_exception_means_one_thing(error: Exception, kind: type[PeerError], text: str) -> None:
-    """Come back later, show who asks, give up, or go on in another way."""
+    """Retry later, check credentials, give up, or continue in another way."""
     meant = peer_error(client_error(error, "it"))
 
     assert type(meant) is kind
@@ -99,7 +99,7 @@ def test_each_exception_means_one_thing(error: Exception, kind: type[PeerError],
     ],
 )
 def test_what_may_have_arrived(error: Exception, *, is_not: bool) -> None:
-    """Only where nothing was taken for sure, everything may be sent again."""
+    """If the request surely was not accepted, it may be sent again; otherwise only safe ones may."""
     assert is_unsent(client_error(error, "it")) is is_not
 
 
@@ -107,7 +107,7 @@ def test_what_may_have_arrived(error: Exception, *, is_not: bool) -> None:
     ("header", "wait"), [("7", 7), ("99999999", 600), ("Fri, 01 Jan 2100 00:00:00 GMT", 600), ("", 1)]
 )
 def test_how_long_the_peer_wants_to_be_left_alone(header: str, wait: float) -> None:
-    """In seconds, or until a date, within reason."""
+    """In seconds, or until a date, up to a limit."""
     meant = client_error(_status(503, headers={"retry-after": header}), "it")
 
     assert isinstance(meant, BusyError)

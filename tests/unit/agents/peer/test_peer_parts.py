@@ -1,4 +1,4 @@
-"""What a peer says and asks, in our own terms."""
+"""Messages and questions of a peer, in our own terms."""
 
 import json
 
@@ -37,19 +37,19 @@ def _question(status: pb.TaskStatus, problem: str = "") -> Question:
 
 @pytest.mark.parametrize("value", [{"a": [1, 2.5, None]}, [True], 3, None])
 def test_data_comes_back_as_it_was(value: JsonValue) -> None:
-    """Whole numbers too, which protobuf has not."""
+    """Whole numbers too, which protobuf does not have."""
     assert repr(plain(value_part(value).data)) == repr(value)
 
 
 @pytest.mark.parametrize("value", [{"id": 2**53 + 1}, [10**400]])
 def test_data_that_would_become_others_are_text(value: JsonValue) -> None:
-    """A2A carries numbers as doubles; peers take data as text, too."""
+    """A2A carries numbers as doubles; peers accept data as text, too."""
     part = value_part(value)
     assert (json.loads(part.text), part.media_type) == (value, "application/json")
 
 
 def test_an_answer_is_what_was_said_last_and_in_artifacts() -> None:
-    """The same twice is said once; what is long is cut, but for the answer; then what was taken over."""
+    """Repetitions are left out; long texts are cut, except the answer; then come files taken over."""
     long = "x" * (MAX_INLINE + 1)
     task = task_of(
         pb.Task(
@@ -78,7 +78,10 @@ def test_an_answer_is_what_was_said_last_and_in_artifacts() -> None:
     ],
 )
 def test_an_everloop_says_what_answer_it_wants(described: dict[str, JsonValue], kind: QuestionKind) -> None:
-    """Our user is asked for the same, in the words of that question alone; nonsense becomes free text."""
+    """Our user gets the same question, in the words of that question alone.
+
+    Malformed data become free text.
+    """
     data: JsonValue = {
         "questions": [{"id": "q1", "text": "Which?", **described}, {"id": "q2", "text": "And?"}]
     }
@@ -89,7 +92,7 @@ def test_an_everloop_says_what_answer_it_wants(described: dict[str, JsonValue], 
 
 
 def test_a_question_is_the_same_beside_others() -> None:
-    """An Everloop tells all that is open; what comes up later makes no other question of the first."""
+    """An Everloop lists all open questions; a later one does not change the first."""
 
     def asking(*questions: JsonValue) -> Task:
         return Task(status=_status(f"1 of {len(questions)}", data={"questions": list(questions)}))
@@ -102,7 +105,7 @@ def test_a_question_is_the_same_beside_others() -> None:
 
 @pytest.mark.parametrize("questions", [[], ["Which?"], "Which?", None])
 def test_data_of_others_is_no_description(questions: JsonValue) -> None:
-    """Then the words are the question, without our secrets."""
+    """Then the text is the question, without our secrets."""
     question = _question(_status("s3cret?", data={"questions": questions, "x": 1}), "no, try again")
 
     assert (question.kind, question.text) == (QuestionKind.CLARIFICATION, "no, try again\n\n[secret]?")

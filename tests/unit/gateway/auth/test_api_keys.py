@@ -1,4 +1,4 @@
-"""API keys: the file that tells which are good, the command that changes it, and who has them."""
+"""API keys: the file of valid ones, the command that changes it, and their owners."""
 
 import json
 import os
@@ -35,7 +35,7 @@ async def caller_with(scheme: ApiKeyScheme, key: str) -> Caller | None:
 
 
 async def test_a_key_of_the_file_tells_its_owner_and_scopes(path: Path) -> None:
-    """The caller's subject is the id of the key, so that keys of one owner can be told apart."""
+    """The caller's subject is the id of the key, which distinguishes keys of one owner."""
     key = added(path)
     caller = await caller_with(ApiKeyScheme(path), key)
     assert caller == Caller(
@@ -57,14 +57,14 @@ WRONG: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
 async def test_any_other_key_is_refused(path: Path, change: Callable[[str], str]) -> None:
-    """The refusal is the same for all, and repeats nothing of what was sent."""
+    """The refusal is the same for all, and repeats nothing of the request."""
     key = added(path)
     with pytest.raises(CredentialsError, match=r"^this server does not know the API key$"):
         await caller_with(ApiKeyScheme(path), change(key))
 
 
 async def test_a_key_holds_until_it_expires(path: Path) -> None:
-    """At that second it does not hold any more."""
+    """At that second it is no longer valid."""
     later = added(path, expires=datetime.now(UTC) + timedelta(days=1))
     before = added(path, expires=datetime.now(UTC))
     scheme = ApiKeyScheme(path)
@@ -75,7 +75,7 @@ async def test_a_key_holds_until_it_expires(path: Path) -> None:
 
 @pytest.mark.parametrize("broken", ["{", "gone"])
 async def test_a_file_that_breaks_keeps_what_it_said(path: Path, broken: str) -> None:
-    """The error is logged once, without keys or hashes; when the file is whole again it holds."""
+    """The error is logged once, without keys or hashes; the fixed file is used again."""
     key = added(path)
     scheme = ApiKeyScheme(path)
     whole = path.read_text()
@@ -111,7 +111,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(("line", "words"), BROKEN.values(), ids=BROKEN)
 def test_a_wrong_line_is_named(path: Path, line: str, words: str) -> None:
-    """File, line and what to correct; not what it holds."""
+    """File, line and remedy, without the content."""
     path.write_text(f"{LINE}\n{line}\n")
     with pytest.raises(ApiKeyFileError) as caught:
         read_keys(path)
@@ -121,7 +121,7 @@ def test_a_wrong_line_is_named(path: Path, line: str, words: str) -> None:
 
 
 def test_the_command_makes_lists_and_removes_keys(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The key is printed once and stands nowhere; what is listed is enough to remove it."""
+    """The key is printed once and stored nowhere; the list has the id that removes it."""
     file = ["--file", str(path)]
     assert run(["keys", "list", "--json", *file]) == 1
     scopes = ("--scopes", "tasks:read,agents:demo")
@@ -134,7 +134,7 @@ def test_the_command_makes_lists_and_removes_keys(path: Path, capsys: pytest.Cap
     assert run(["keys", "list", "--json", *file]) == 0
     listed = capsys.readouterr().out
     created = path.stat().st_mode & 0o777
-    path.chmod(0o640)  # a gateway of another user reads it, and goes on doing so
+    path.chmod(0o640)  # a gateway of another user reads it, and can still do so
     assert run(["keys", "remove", key.split("_")[1], *file]) == 0
     assert key.startswith("everloop_")
     assert key not in listed
@@ -151,7 +151,7 @@ def test_the_command_makes_lists_and_removes_keys(path: Path, capsys: pytest.Cap
 
 
 def test_keys_made_at_once_are_all_kept(path: Path) -> None:
-    """Two people who add keys do not undo each other's work."""
+    """Concurrent additions do not overwrite each other."""
     together = threading.Barrier(4)
 
     def add() -> None:
@@ -168,7 +168,7 @@ def test_keys_made_at_once_are_all_kept(path: Path) -> None:
 
 
 def test_a_command_that_cannot_write_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk is told, and the keys that there were stand there still."""
+    """A full disk is reported, and the existing keys are still there."""
     key = added(path)
 
     def full(handle: int) -> None:
@@ -196,7 +196,7 @@ MISUSES: dict[str, tuple[list[str], str]] = {
 def test_the_command_says_what_is_wrong(
     path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
-    """One line and an exit code; the file stays as it was."""
+    """One line and an exit code; the file is unchanged."""
     code = run(["keys", *arguments, "--file", str(path)])
     assert code in {1, 2}
     (line,) = capsys.readouterr().err.splitlines()

@@ -1,4 +1,4 @@
-"""Certificates that a proxy has verified: whose word counts, and how subjects are written."""
+"""Certificates that a proxy has verified: trusted senders, and the form of subjects."""
 
 from contextlib import suppress
 from ipaddress import ip_network
@@ -18,7 +18,7 @@ SUBJECT = {"x-client-subject": "CN=billing,O=Acme"}
 
 @pytest.mark.parametrize("peer", ["10.1.2.3", "192.0.2.7", "2001:db8::5", "::ffff:10.1.2.3"])
 async def test_a_trusted_proxy_tells_who_calls(peer: str) -> None:
-    """The subject is the owner; certificates tell of no scopes, so that nothing is refused."""
+    """The subject is the owner; certificates have no scopes, so every operation is allowed."""
     assert await NGINX.authenticate(SUBJECT, peer) == Caller(
         owner="CN=billing,O=Acme", scheme="mutualTLS", subject="CN=billing,O=Acme", scopes=None
     )
@@ -28,13 +28,13 @@ async def test_a_trusted_proxy_tells_who_calls(peer: str) -> None:
     "peer", ["10.2.0.1", "192.0.2.8", "127.0.0.1", "::1", "", "unix:", "10.1.2.3:80", "proxy"]
 )
 async def test_what_others_say_is_not_looked_at(peer: str) -> None:
-    """As if they had sent nothing."""
+    """They are treated like requests without the header."""
     assert await NGINX.authenticate(SUBJECT, peer) is None
 
 
 @pytest.mark.parametrize("subject", ["anonymous", "a\tb", "x" * 256, " ", "CN=\udce4"])
 async def test_a_subject_that_cannot_be_an_owner_is_refused(subject: str) -> None:
-    """The same rules as for all owners."""
+    """The rules are those for all owners."""
     with pytest.raises(CredentialsError, match="cannot be an owner"):
         await NGINX.authenticate({"x-client-subject": subject}, "10.1.2.3")
 
@@ -48,7 +48,7 @@ FORWARDED = {
     "Hash=00ff": "",
     "": "",
     'subject="CN=a"': "CN=a",
-    # Somebody wrote more than one.
+    # There is more than one value.
     'Subject="CN=admin",Hash=00ff;Subject="CN=billing"': None,
     'Subject="CN=admin";Subject="CN=billing"': None,
     'Subject="CN=admin";X=",Hash=00ff;Subject="CN=billing"': None,
@@ -60,7 +60,7 @@ FORWARDED = {
 
 @pytest.mark.parametrize(("value", "subject"), FORWARDED.items(), ids=range(len(FORWARDED)))
 def test_the_header_of_envoy_names_one_subject(value: str, subject: str | None) -> None:
-    """Its URI where it has no subject; a value that could have been written by a client is refused."""
+    """Its URI if it has no subject; a value that a client could have written is refused."""
     if subject is None:
         with pytest.raises(CredentialsError, match="let it replace what clients send"):
             forwarded_subject(value)
@@ -70,13 +70,13 @@ def test_the_header_of_envoy_names_one_subject(value: str, subject: str | None) 
 
 @given(theirs=st.text(alphabet='aS="\\;, ', max_size=20) | st.sampled_from(['Subject="CN=a', 'x="', "x=a"]))
 def test_whatever_a_client_writes_before_it_changes_no_subject(theirs: str) -> None:
-    """A proxy that appends its own is refused, or understood as it means it."""
+    """The appended value of a proxy is refused, or read as the proxy meant it."""
     with suppress(CredentialsError):
         assert forwarded_subject(f'{theirs},By=x;Hash=1;Subject="CN=billing"') == "CN=billing"
 
 
 async def test_envoys_header_is_read_as_such() -> None:
-    """Its name says how it is written."""
+    """The header's name determines the format."""
     caller = await ENVOY.authenticate({"x-forwarded-client-cert": 'Hash=1;Subject="CN=a"'}, "10.1.2.3")
     assert caller
     assert caller.owner == "CN=a"

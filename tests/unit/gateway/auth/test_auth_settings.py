@@ -1,4 +1,4 @@
-"""Settings of authentication: which do not go together, and whom the others let in."""
+"""Settings of authentication: conflicts, and accepted callers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ def authenticator(host: str = LOOPBACK, **settings: str) -> Authenticator:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_on_this_machine_everybody_may_do_everything(host: str) -> None:
-    """Without any settings, as one begins."""
+    """Without any settings, as in a first run."""
     assert is_loopback(host)
     assert authenticator(host).is_open
 
@@ -35,7 +35,7 @@ def test_on_this_machine_everybody_may_do_everything(host: str) -> None:
     "host", ["0.0.0.0", "::", "", "10.0.0.1", "::ffff:10.0.0.1", "gateway", "127.0.0.1.example"]
 )
 def test_elsewhere_that_has_to_be_said_twice(host: str) -> None:
-    """EVERLOOP_AUTH=none and that strangers may call; one of them is not enough."""
+    """EVERLOOP_AUTH=none and a permission for strangers; one of them is not enough."""
     for settings in ({}, {"auth": "none"}, {"auth_allow_anonymous": "true"}):
         with pytest.raises(
             AuthSettingsError, match=r"whoever reaches it could use all agents. Set EVERLOOP_AUTH"
@@ -58,7 +58,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
 
 @pytest.mark.parametrize(("settings", "words"), WRONG.values(), ids=WRONG)
 def test_a_wrong_setting_is_named(settings: dict[str, str], words: str) -> None:
-    """By its variable, with what was expected."""
+    """By its variable, with the expected form."""
     with pytest.raises(ValidationError) as caught:
         AuthSettings.model_validate(settings)
     assert explain(caught.value).startswith(f"EVERLOOP_{words}")
@@ -100,7 +100,7 @@ UNFIT: dict[str, tuple[dict[str, str], str]] = {
 
 @pytest.mark.parametrize(("settings", "words"), UNFIT.values(), ids=UNFIT)
 def test_settings_that_do_not_fit_are_told_at_start(settings: dict[str, str], words: str) -> None:
-    """In one line that names the variables; a guard that somebody believes in is never just left out."""
+    """In one line that names the variables; a configured guard is never silently ignored."""
     with pytest.raises(AuthSettingsError) as caught:
         authenticator(**settings)
     assert f"EVERLOOP_{words}" in str(caught.value)
@@ -109,7 +109,7 @@ def test_settings_that_do_not_fit_are_told_at_start(settings: dict[str, str], wo
 
 @pytest.fixture
 def all_three(tmp_path: Path) -> tuple[Authenticator, str]:
-    """An authenticator that knows all schemes, and an API key of acme."""
+    """An authenticator with all schemes, and an API key of acme."""
     key, line = new_key("acme", ["tasks:read"], None)
     add_key(tmp_path / "keys", line)
     made = authenticator(
@@ -123,7 +123,7 @@ def all_three(tmp_path: Path) -> tuple[Authenticator, str]:
 
 
 async def test_any_of_several_schemes_is_enough(all_three: tuple[Authenticator, str]) -> None:
-    """Each with its own owner; the scheme tells how it was proved."""
+    """Each with its own owner; the result names the scheme."""
     authenticator, key = all_three
 
     async def caller(**headers: str) -> Caller:
@@ -138,7 +138,7 @@ async def test_any_of_several_schemes_is_enough(all_three: tuple[Authenticator, 
 
 
 async def test_what_is_wrong_is_refused_whatever_else_is_right(all_three: tuple[Authenticator, str]) -> None:
-    """The error stands in the challenge of its scheme (RFC 6750 §3.1), and repeats nothing that was sent."""
+    """The error is in the challenge of its scheme (RFC 6750 §3.1), and repeats nothing of the request."""
     authenticator, _ = all_three
     expired = KEY.token(exp=1)
     with pytest.raises(UnauthenticatedError, match=r"^the token has expired$") as caught:
@@ -157,7 +157,7 @@ async def test_what_is_wrong_is_refused_whatever_else_is_right(all_three: tuple[
 
 
 def test_cards_say_how_to_prove_who_one_is(all_three: tuple[Authenticator, str]) -> None:
-    """A2A 1.0 §4.5: header and kind of each scheme, as a client has to know them."""
+    """A2A 1.0 §4.5: header and kind of each scheme."""
     schemes = all_three[0].security_schemes()
     assert list(schemes) == ["apiKey", "bearer", "mutualTLS"]
     assert schemes["apiKey"].api_key_security_scheme.location == "header"

@@ -1,4 +1,4 @@
-"""Bearer tokens: which are believed, what is taken from them, and what is told of those that are not."""
+"""Bearer tokens: valid ones, their claims, and errors for the others."""
 
 import base64
 import hmac
@@ -43,7 +43,7 @@ async def caller_with(token: str, of: JwtScheme | None = None) -> Caller:
 
 
 async def test_a_token_tells_owner_scopes_and_claims() -> None:
-    """Only the claims that settings let through; of the rest nothing reaches a tool."""
+    """Only claims in the settings pass; the others do not reach a tool."""
     token = KEY.token(scope="tasks:read  agents:demo", email="a@example.org", jti="1")
     assert await caller_with(token) == Caller(
         owner="alice",
@@ -67,12 +67,12 @@ async def test_a_token_tells_owner_scopes_and_claims() -> None:
     ],
 )
 async def test_scopes_stand_in_one_of_two_claims(claims: dict[str, object], scopes: set[str]) -> None:
-    """A token that says nothing of scopes has none, rather than all."""
+    """A token without scopes has none, rather than all."""
     assert (await caller_with(KEY.token(header=None, **claims))).scopes == scopes
 
 
 async def test_the_owner_may_stand_in_another_claim() -> None:
-    """Then it is whose tasks these are; `sub` still tells callers apart. Other claims may be let through."""
+    """It then owns the tasks; `sub` still distinguishes callers. Other claims may pass."""
     rules = TokenRules(ISSUER, AUDIENCE, "tenant", frozenset({"tenant", "roles"}))
     caller = await caller_with(KEY.token(tenant="acme", roles=["a"]), scheme(rules=rules))
     assert (caller.owner, caller.subject) == ("acme", "alice")
@@ -81,7 +81,7 @@ async def test_the_owner_may_stand_in_another_claim() -> None:
 
 @pytest.mark.parametrize("odd", [float("nan"), "\ud800"])
 async def test_a_claim_that_no_store_could_keep_is_refused(odd: object) -> None:
-    """Python reads it as JSON; where it is not let through, it does no harm."""
+    """Python reads it as JSON; a claim that does not pass does no harm."""
     token = KEY.token(odd=odd)
     assert await caller_with(token)
     with pytest.raises(CredentialsError, match="a claim that is no JSON"):
@@ -110,7 +110,7 @@ async def test_every_kind_of_public_key_checks_its_signatures(key: SigningKey) -
 
 
 NOW = int(time.time())
-"""When the tests were collected; they may run much later."""
+"""The time of the tests' collection; they may run much later."""
 
 A_DAY = 86_400
 
@@ -142,7 +142,7 @@ BAD_CLAIMS: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize(("claims", "words"), BAD_CLAIMS.values(), ids=BAD_CLAIMS)
 async def test_a_token_that_does_not_hold_here_is_refused(claims: dict[str, object], words: str) -> None:
-    """The text says why, without quotes, which a challenge could not hold."""
+    """The text has the reason, without quotes, which a challenge could not contain."""
     with pytest.raises(CredentialsError) as caught:
         await caller_with(KEY.token(header=None, **claims))
     assert words in str(caught.value)
@@ -156,7 +156,7 @@ def forged(header: object, claims: object, signature: bytes = b"") -> str:
 
 
 def signed_with_the_public_key() -> str:
-    """Return a token whose secret is what everybody knows."""
+    """Return a token whose secret is the public key."""
     content = forged({"alg": "HS256", "kid": KEY.kid}, GOOD).rpartition(".")[0]
     signature = hmac.digest(KEY.pem(), content.encode(), "sha256")
     return f"{content}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
@@ -190,13 +190,13 @@ FORGERIES = {
 
 @pytest.mark.parametrize("token", FORGERIES.values(), ids=FORGERIES)
 async def test_a_forged_token_is_refused(token: str) -> None:
-    """Whatever its header says, only a signature by the key of the settings counts."""
+    """For any header, only a signature by the key of the settings counts."""
     with pytest.raises(CredentialsError, match="the token is"):
         await caller_with(token)
 
 
 async def test_a_secret_never_checks_what_is_not_signed_with_it(tmp_path: Path) -> None:
-    """Nor is a key taken for an algorithm that the settings do not name."""
+    """Nor is a key used for an algorithm that the settings do not name."""
     (tmp_path / "secret").write_bytes(b"s" * 64 + b"\n")
     secret = JwtScheme(OneKey(read_secret(tmp_path / "secret", ("HS256",))), RULES)
     assert (await caller_with(jwt.encode(GOOD, b"s" * 64, "HS256"), secret)).owner == "alice"
@@ -206,7 +206,7 @@ async def test_a_secret_never_checks_what_is_not_signed_with_it(tmp_path: Path) 
 
 
 async def test_an_endless_token_is_refused_unread() -> None:
-    """Nobody makes us parse megabytes."""
+    """No megabytes are parsed for a stranger."""
     with pytest.raises(CredentialsError, match="longer than"):
         await caller_with("a" * (MAX_TOKEN_LENGTH + 1))
     nested = "[" * 6000
@@ -233,7 +233,7 @@ JSON = st.recursive(
 async def test_nothing_but_a_refusal_comes_of_a_made_up_token(
     header: object, claims: object, signature: bytes
 ) -> None:
-    """No header and no claim makes it fail in another way."""
+    """No header and no claim causes another error."""
     with pytest.raises(CredentialsError):
         await caller_with(forged(header, claims, signature))
 
@@ -253,7 +253,7 @@ UNFIT = {
 
 @pytest.mark.parametrize(("content", "words"), UNFIT.values(), ids=UNFIT)
 def test_an_unfit_key_is_refused_at_start(tmp_path: Path, content: bytes, words: str) -> None:
-    """The text says what was expected, and shows nothing of the file."""
+    """The text has the expected form, and nothing of the file."""
     (tmp_path / "key").write_bytes(content)
     with pytest.raises(UnfitKeyError, match=words) as caught:
         read_public_key(tmp_path / "key", PUBLIC_ALGORITHMS)

@@ -1,4 +1,4 @@
-"""What an agent takes and gives (A2A 1.0 §3.3.2)."""
+"""Input and output modes of an agent (A2A 1.0 §3.3.2)."""
 
 import pytest
 from a2a.types import a2a_pb2 as pb
@@ -21,7 +21,7 @@ MODES = [
 
 @pytest.mark.parametrize(("modes", "media_type", "fits"), MODES)
 def test_an_agent_takes_parts_of_its_modes(modes: tuple[str, ...], media_type: str, *, fits: bool) -> None:
-    """Types are compared without case and parameters; modes may be ranges; no modes mean anything."""
+    """Types are compared without case and parameters; modes may be ranges; no modes allow any type."""
     agent = Agent(id="a", name="A", description="A.", input_modes=modes)
     message = pb.Message(parts=[pb.Part(text="x", media_type=media_type)])
     if fits:
@@ -39,7 +39,7 @@ def test_an_agent_takes_parts_of_its_modes(modes: tuple[str, ...], media_type: s
     [("text/plain", True), ("text/*", True), ("text", True), ("*/*", True), ("video/*", False)],
 )
 def test_a_client_has_to_accept_something_that_the_agent_gives(accepted: str, *, fits: bool) -> None:
-    """One mode that both know is enough, also if the client names a range."""
+    """One common mode is enough, also if the client names a range."""
     agent = Agent(id="a", name="A", description="A.", output_modes=("text/plain",))
     wanted = pb.SendMessageConfiguration(accepted_output_modes=["image/png", accepted])
     request = pb.SendMessageRequest(message=pb.Message(parts=[pb.Part(text="x")]), configuration=wanted)

@@ -1,4 +1,4 @@
-"""How much may be in a request over gRPC, and what is no request at all."""
+"""Limits of a request over gRPC, and malformed ones."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from everloop.gateway.requests.proto import MAX_VALUES, read_message
 
 
 def full_request() -> pb.SendMessageRequest:
-    """A request with texts, bytes, numbers, data, lists and what clients newer than we are may send."""
+    """A request with texts, bytes, numbers, data, lists and fields of newer clients."""
     request = pb.SendMessageRequest()
     request.message.message_id = "ü" * 200
     request.message.parts.add(text="hello").metadata.update({"a": [1, {"b": None}, "c", True, 0.5]})
@@ -33,7 +33,7 @@ def values(count: int) -> pb.SendMessageRequest:
 
 
 def test_a_request_that_is_cut_off_anywhere_is_none() -> None:
-    """Just where protobuf says so too."""
+    """At exactly the positions at which protobuf refuses it."""
     content = full_request().SerializeToString()
     for end in range(len(content)):
         assert is_read(read_message, content[:end]) == is_read(_parse, content[:end])
@@ -53,7 +53,7 @@ def _parse(kind: type[pb.SendMessageRequest], content: bytes) -> Message:
 
 @pytest.mark.parametrize("content", [b"\x0b\x0c", b"\xff" * 11, b"\x0a\xff\xff\xff\xff\x0f"])
 def test_what_is_no_message_is_refused(content: bytes) -> None:
-    """Groups, numbers without end, and lengths beyond it."""
+    """Groups, endless numbers, and lengths beyond the end."""
     with pytest.raises(DecodeError):
         read_message(pb.SendMessageRequest, content)
 
@@ -68,13 +68,13 @@ def test_what_is_no_message_is_refused(content: bytes) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_no_list_of_the_protocol_is_too_long(request_: Message, name: str) -> None:
-    """The message names it; one entry fewer is read."""
+    """The error names it; one entry fewer is accepted."""
     with pytest.raises(InvalidParamsError, match=f"^{name} has more than 1000 entries"):
         read_message(type(request_), request_.SerializeToString())
 
 
 def test_a_list_may_not_be_sent_in_pieces_to_be_longer() -> None:
-    """Protobuf joins a message that is sent twice."""
+    """Protobuf joins a repeated field of a message."""
     piece = pb.SendMessageRequest(message=pb.Message(parts=[pb.Part()] * MAX_PARTS)).SerializeToString()
     assert len(read_message(pb.SendMessageRequest, piece).message.parts) == MAX_PARTS
     with pytest.raises(InvalidParamsError, match="parts has more"):
@@ -82,7 +82,7 @@ def test_a_list_may_not_be_sent_in_pieces_to_be_longer() -> None:
 
 
 def test_data_may_have_as_many_values_as_in_json() -> None:
-    """Before anything is made of them."""
+    """They are counted before any object is made of them."""
     assert read_message(pb.SendMessageRequest, values(10_000).SerializeToString()) == values(10_000)
     with pytest.raises(InvalidParamsError, match=f"more than {MAX_VALUES} values"):
         read_message(pb.SendMessageRequest, values(MAX_VALUES).SerializeToString())

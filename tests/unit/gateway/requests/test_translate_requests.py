@@ -1,4 +1,4 @@
-"""Requests of clients in our own terms."""
+"""Requests of clients, translated into our own types."""
 
 import pytest
 from a2a.types import a2a_pb2 as pb
@@ -22,7 +22,7 @@ def send(**changes: object) -> pb.SendMessageRequest:
 
 @pytest.mark.parametrize(("size", "fits"), [(200, True), (199, False)])
 def test_the_limit_counts_the_whole_message_as_json(size: int, *, fits: bool) -> None:
-    """Up to the limit a message is taken; one byte more is an error that names both sizes."""
+    """Up to the limit a message is accepted; one byte more is an error with both sizes."""
     frame = len(UserMessage(message_id="m", parts=(TextPart(text=""),)).model_dump_json())
     request = send(parts=[{"text": "x" * (200 - frame)}])
     if fits:
@@ -34,7 +34,7 @@ def test_the_limit_counts_the_whole_message_as_json(size: int, *, fits: bool) ->
 
 @given(st.text())
 def test_an_id_that_is_taken_is_fit_to_be_one(value: str) -> None:
-    """Whatever passes the check is not empty, not too long, and printable on one line."""
+    """A valid id is not empty, not too long, and printable on one line."""
     try:
         taken = check_id(value, "id")
     except (InvalidParamsError, UnicodeEncodeError):
@@ -47,7 +47,7 @@ def test_an_id_that_is_taken_is_fit_to_be_one(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["", ".", "..", "a\n", "\x00", "x" * 256, "é" * 128])
 def test_an_id_that_nothing_can_have_is_refused(value: str) -> None:
-    """Among them what addresses cannot hold: clients and proxies resolve the steps of a path."""
+    """Among them ids that addresses cannot hold: clients and proxies resolve dot segments of a path."""
     with pytest.raises(InvalidParamsError, match=r"^contextId "):
         check_id(value, "contextId")
 
@@ -69,7 +69,7 @@ def test_the_same_content_has_the_same_bytes() -> None:
 
 
 def test_content_without_names_has_the_bytes_that_it_always_had() -> None:
-    """Task ids are made of them: a field that nobody uses must not change what a repeated message finds."""
+    """Task ids are made of them: an unused field must not change the task that a repeated message finds."""
     named = FilePart(media_type="image/png", filename="a", url="https://a/b")
     parts = (TextPart(text="hi"), DataPart(data=1), named)
     content = content_of(UserMessage(message_id="m", parts=parts), "c")
