@@ -75,7 +75,7 @@ _AS_EVERYWHERE = {"activityOptions", "priority"}
 
 
 async def open_work(address: str) -> list[str]:
-    """Return our running workflows, as soon as there is no one left, or after a while."""
+    """Wait until our workflows have ended, a while at most; return those that still run."""
     client = await Client.connect(address)
     return [
         f"{name} {id_} still runs"
@@ -111,7 +111,7 @@ def _told(pending: Message) -> str:
 
 
 async def _running(client: Client, name: str, seconds: float) -> list[str]:
-    """Return the ids of the running workflows of a type, as soon as there are none left, or after a while."""
+    """Wait until a type's workflows have ended, a while at most; return the ids of those that still run."""
     deadline = asyncio.get_running_loop().time() + seconds
     query = f"WorkflowType = '{name}' AND ExecutionStatus = 'Running'"
     while True:
@@ -122,7 +122,7 @@ async def _running(client: Client, name: str, seconds: float) -> list[str]:
 
 
 async def held_too_long(fleet: Fleet) -> tuple[list[str], dict[str, Census]]:
-    """Return the resources of processes over their limits, once there are none left or after a while."""
+    """Wait until all resources are within their limits, a while at most; return the excess by process."""
     deadline = asyncio.get_running_loop().time() + CALM
     while True:
         problems: list[str] = []
@@ -149,7 +149,7 @@ async def orphans(fleet: Fleet) -> list[str]:
 
 
 async def connections_left(url: str) -> list[str]:
-    """Return the connections to Redis except ours, as soon as there are none of them, or after a while."""
+    """Wait until all connections to Redis except ours are closed, a while at most; return the open ones."""
     if not await redis_answers(url):
         return ["Redis does not answer"]
     deadline = asyncio.get_running_loop().time() + CALM

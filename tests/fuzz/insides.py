@@ -14,6 +14,6 @@ _INSIDES = re.compile(
 
 
 def insides(text: str) -> str:
-    """Return the first words of a text about modules, code or memory; empty: there are none of them."""
+    """Return the first words of a text about modules, code or memory; empty if there are no such words."""
     found = _INSIDES.search(text)
     return text[max(0, found.start() - 40) : found.end() + 40] if found else ""

@@ -127,7 +127,7 @@ async def test_what_is_live_is_drawn_where_lines_are_printed(
 async def test_files_are_watched_before_agents_are_loaded(tmp_path: Path) -> None:
     """The line comes first.
 
-    A file that is saved while no task takes the next names is reported all the same.
+    A file that is saved between two reads of names is in the second one.
     """
     async with aclosing(saved_files(Project(tmp_path, "agent.py"))) as changes:
         assert await anext(changes) == frozenset()
@@ -137,7 +137,7 @@ async def test_files_are_watched_before_agents_are_loaded(tmp_path: Path) -> Non
 
 
 async def test_parts_of_one_name_get_files_of_their_own(tmp_path: Path) -> None:
-    """Also if files may be overwritten: existing ones may."""
+    """Also if files may be overwritten, which applies to existing files alone."""
     (tmp_path / "table.json").write_text("old")
     parts = [Part(data=[1]), Part(data=[2])]
     async with Client("http://127.0.0.1:9") as client:

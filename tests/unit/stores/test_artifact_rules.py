@@ -78,10 +78,7 @@ def test_an_artifact_has_only_so_many_parts(change: Change) -> None:
 
 
 def test_a_later_attempt_at_a_call_is_not_disturbed_by_an_earlier_one() -> None:
-    """All later operations of the earlier one are refused.
-
-    Other calls, and the same attempt again, are not.
-    """
+    """Each change by the earlier one is refused; those of other calls, and of the later one, are not."""
     early, late, other = (attempt_prefix(call, number) for call, number in (("c", 9), ("c", 10), ("d", 9)))
     artifact = changed(None, Create("task", (NewPart("text", b"x"),)), f"{late}1").artifact
     create = Create("task", (NewPart("text", b"y"),), override=True)

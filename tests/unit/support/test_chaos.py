@@ -104,7 +104,7 @@ def test_a_task_that_ends_right_is_right(kind: Kind) -> None:
 
 
 def test_a_redis_that_was_set_back_may_lose_what_the_agent_said() -> None:
-    """Text beside its calls, that is only in the history."""
+    """The lost text is beside its calls, in the history alone."""
     outcome = _right("books")
     outcome.task["history"] = []
     books = _books(outcome.order)

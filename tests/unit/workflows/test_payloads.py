@@ -185,7 +185,7 @@ def test_a_reply_is_kept_without_what_the_rest_of_it_says(
 
 
 def test_a_tool_call_tells_its_reply_where_that_is_not_the_message_before_its_result() -> None:
-    """The first call of a reply has no position; an input with one is read as before."""
+    """The first call of a reply needs no `reply`; an input that has it is read as before."""
     task = TaskRef(owner="o", agent_id="a")
     first = RunToolInput(task=task, call=CALL, position=14)
     assert first.asked_at == first.model_copy(update={"reply": 13}).asked_at == 13

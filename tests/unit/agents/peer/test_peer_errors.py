@@ -99,7 +99,7 @@ def test_each_exception_means_one_thing(error: Exception, kind: type[PeerError],
     ],
 )
 def test_what_may_have_arrived(error: Exception, *, is_not: bool) -> None:
-    """If the request surely was not accepted, it may be sent again; otherwise only safe ones may."""
+    """Every request may be repeated after an error that proves that the peer did not accept it."""
     assert is_unsent(client_error(error, "it")) is is_not
 
 
