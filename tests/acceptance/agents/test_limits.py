@@ -40,11 +40,11 @@ def _note(usage: tuple[int, int] = (10, 5)) -> Reply:
 
 
 _DEAR = _note((600_000, 0))
-"""Cost of one call; two of them are over the limit."""
+"""A costly reply; two of them are over the limit."""
 
 
 async def test_a_task_stops_at_its_cost(limited: Service) -> None:
-    """The model does not finish when asked to; the status names the limit, and the cost is recorded."""
+    """The model does not answer when asked to; the status names the limit, and the cost is recorded."""
     task = await _run(limited, [_DEAR] * 5)
 
     assert task.status.state == TaskState.TASK_STATE_FAILED

@@ -59,7 +59,7 @@ async def test_an_alert_of_tls_says_what_to_give(shown: Path, tmp_path: Path, ca
 
 
 async def test_what_is_not_trusted_and_files_that_are_none_are_said(shown: Path, tmp_path: Path) -> None:
-    """Each with the argument that helps; with valid ones the command stores a profile."""
+    """Each error names the argument that helps."""
     async with (
         running_tls_proxy(1, demanding(shown, shown, ssl.TLSVersion.TLSv1_3)) as port,
         Client(f"https://localhost:{port}") as strange,

@@ -41,7 +41,7 @@ class Echo(Endpoint):
 
 
 class Doorman(Authenticator):
-    """Authenticates every caller except one with the header for strangers."""
+    """Authenticates every caller except one with the header `x-stranger`."""
 
     async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
         if "x-stranger" in headers:

@@ -258,7 +258,7 @@ async def test_making_the_same_again_makes_one(office: Office) -> None:
     ],
 )
 async def test_a_time_may_be_written_in_any_way(office: Office, when: Json, shown: Json) -> None:
-    """Repeats in the same notation are equal, and a change of another field keeps it."""
+    """The shown time means the same; repeats are equal, and a change of another field keeps it."""
     body = {**schedule(), "cron": "", **when, "id": unique("report")}
     made, again = await office.call("POST", "", body), await office.call("POST", "", body)
     assert (made.status_code, again.status_code) == (201, 201), again.text

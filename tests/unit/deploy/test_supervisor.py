@@ -67,7 +67,7 @@ async def supervising(
 
 
 async def test_services_start_behind_what_they_need_and_stop_in_reverse(tmp_path: Path) -> None:
-    """Each begins once those it needs are ready, with all modules loaded by then, and stops before them."""
+    """Each begins once those it needs are ready, though it may have loaded before, and stops first."""
     file = tmp_path / "order"
     services = [
         Service(

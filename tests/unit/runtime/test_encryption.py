@@ -144,7 +144,7 @@ LONG = '{"text": "zażółć gęślą jaźń"}' * 30
 def test_what_is_packed_is_unpacked(cipher: Cipher, text: str) -> None:
     """At any length, with keys and without; long repetitive content is compressed to a third.
 
-    Very long content is compressed too: nothing else waits for its compression.
+    Very long content stays uncompressed, so that nothing waits for its compression.
     """
     packed = cipher.pack(text, "p")
     kept = packed.decode(errors="surrogateescape") if isinstance(packed, bytes) else packed
