@@ -6,7 +6,7 @@ from datetime import timedelta
 from bench.orders import prose
 from everloop.agents.agent import Agent, Limits, Turn
 from everloop.agents.plugins import tools
-from everloop.agents.questions import InputRequired
+from everloop.agents.question_exceptions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.messages import AssistantMessage

@@ -32,8 +32,8 @@ from bench.rows import Samples, percentile
 from bench.runs import message_of, result_of, streamed
 from bench.stack import start_peer, start_server
 from everloop.local.servers import LOOPBACK, free_port
-from everloop.local.settings import load_settings
 from everloop.local.stack import LocalStack, running_stack
+from everloop.local.stack_settings import load_settings
 
 AGENT = "bench.agent:without_model"
 FLOOR_QUEUE = "bench-floor"

@@ -18,8 +18,8 @@ from everloop.agents.limits import Limits as Limits
 from everloop.agents.limits import Memory as Memory
 from everloop.agents.limits import ModelSettings as ModelSettings
 from everloop.agents.limits import Retries as Retries
-from everloop.agents.mcp.plugin import mcp as mcp
-from everloop.agents.peer.plugin import peer as peer
+from everloop.agents.mcp.mcp_plugin import mcp as mcp
+from everloop.agents.peer.peer_plugin import peer as peer
 from everloop.agents.plugins import Plugin as Plugin
 from everloop.agents.plugins import SystemPrompt as SystemPrompt
 from everloop.agents.plugins import async_prompt as async_prompt
@@ -27,8 +27,8 @@ from everloop.agents.plugins import narrator as narrator
 from everloop.agents.plugins import prompt as prompt
 from everloop.agents.plugins import request_input as request_input
 from everloop.agents.plugins import tools as tools
-from everloop.agents.questions import AuthRequired as AuthRequired
-from everloop.agents.questions import InputRequired as InputRequired
+from everloop.agents.question_exceptions import AuthRequired as AuthRequired
+from everloop.agents.question_exceptions import InputRequired as InputRequired
 from everloop.agents.tool import Tool as Tool
 from everloop.agents.tool import tool as tool
 from everloop.agents.tool_context import ToolContext as ToolContext

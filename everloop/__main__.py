@@ -19,7 +19,7 @@ def main() -> None:
     _open_streams()
     was_interrupted = _watch_interrupts()
     try:
-        from everloop.cli.app import run  # noqa: PLC0415 -- it takes half a second
+        from everloop.cli.commands import run  # noqa: PLC0415 -- it takes half a second
 
         code = run(_arguments(), was_interrupted)
     except BaseException as error:

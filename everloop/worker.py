@@ -20,27 +20,26 @@ from temporalio.client import Client, Plugin
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 
-from everloop.activities.conversation.memory import RememberedConversation
-from everloop.activities.deletion import StoreDeletion
-from everloop.activities.housekeeping import StoreHousekeeping
-from everloop.activities.model.call import ModelCalls
+from everloop.activities.cached_transcripts import CachedTranscripts
+from everloop.activities.conversation.conversation_memory import RememberedConversation
 from everloop.activities.model.clients import Clients, check_agents, misspelt_models
+from everloop.activities.model.model_call import ModelCalls
 from everloop.activities.model.models import Models
 from everloop.activities.narrator.narrator import Narrator
 from everloop.activities.publish import ViewPublisher
 from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
-from everloop.activities.schedules import ScheduledTasks
+from everloop.activities.scheduled_tasks import ScheduledTasks
+from everloop.activities.store_deletion import StoreDeletion
+from everloop.activities.store_housekeeping import StoreHousekeeping
 from everloop.activities.telemetry import ActivityTasks, ContentSettings, begin_counters
-from everloop.activities.tools.call import AgentTools
-from everloop.activities.tools.catalogue import AgentCatalogue
-from everloop.activities.transcripts import CachedTranscripts
+from everloop.activities.tools.agent_catalogue import AgentCatalogue
+from everloop.activities.tools.tool_call import AgentTools
 from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.models.catalogue import Catalogue, ModelsSettings
 from everloop.runtime.blobs import Blobs
-from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
-from everloop.runtime.settings import (
+from everloop.runtime.environment import (
     StartError,
     allow_files,
     check_environment,
@@ -48,17 +47,22 @@ from everloop.runtime.settings import (
     hide_environment,
     report_unknown,
 )
+from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.telemetry.logs import exception_fields
-from everloop.runtime.telemetry.settings import TelemetrySettings
 from everloop.runtime.telemetry.setup import configure_logs, configure_telemetry
-from everloop.runtime.temporal.connection import NAMESPACE_TIMEOUT, TemporalUnreachableError, connect_worker
+from everloop.runtime.telemetry.telemetry_settings import TelemetrySettings
 from everloop.runtime.temporal.describe import namespace_retention
-from everloop.runtime.temporal.housekeeping import ensure_housekeeping
+from everloop.runtime.temporal.housekeeping_schedule import ensure_housekeeping
+from everloop.runtime.temporal.temporal_connection import (
+    NAMESPACE_TIMEOUT,
+    TemporalUnreachableError,
+    connect_worker,
+)
 from everloop.runtime.user_code import error_kind, translate_base_exceptions
+from everloop.stores.artifacts.artifact_store import ArtifactSettings, make_artifacts
 from everloop.stores.artifacts.schedule_files import make_schedule_files
-from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
-from everloop.stores.blobs.settings import BlobSettings, opened_blobs
-from everloop.stores.conversations.store import Conversations
+from everloop.stores.blobs.blob_settings import BlobSettings, opened_blobs
+from everloop.stores.conversations.conversation_store import Conversations
 from everloop.stores.lifetimes import RetentionSettings
 from everloop.stores.providers import ProviderGates
 from everloop.stores.push.configs import PushConfigs
@@ -71,14 +75,14 @@ from everloop.stores.token_counts import TokenSettings, token_counter
 from everloop.stores.tool_records import ToolRecords, ToolResults
 from everloop.stores.transcripts import Transcripts
 from everloop.version import __version__
+from everloop.workers.activity_queues import WorkerPorts, calls_of, queues_named_by, report_queues
 from everloop.workers.eviction import EVICT_AFTER, ParkedTaskEviction
-from everloop.workers.ports import Ports, calls_of, queues_named_by, report_queues
 from everloop.workers.processes import WorkerProcesses
 from everloop.workers.settings import QueueNameError, WorkerArguments, WorkerSettings, parse_arguments
 from everloop.workers.shutdown import RunningActivities
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import names
-from everloop.workflows.deletion import Deletion
+from everloop.workflows.deletion import DeletionWorkflow
 from everloop.workflows.housekeeping import Housekeeping
 from everloop.workflows.push_delivery import PushDelivery
 
@@ -94,7 +98,7 @@ _log = structlog.get_logger()
 
 def build_workers(
     client: Client,
-    ports: Ports,
+    ports: WorkerPorts,
     settings: WorkerSettings,
     queues: Sequence[str] = names.WORKER_QUEUES,
     *interceptors: Interceptor,
@@ -108,13 +112,17 @@ def build_workers(
     ]
 
 
-def _workflows(ports: Ports) -> list[type]:
-    usual = [AgentTask, Deletion, Housekeeping]
+def _workflows(ports: WorkerPorts) -> list[type]:
+    usual = [AgentTask, DeletionWorkflow, Housekeeping]
     return [*usual, PushDelivery] if ports.push else usual
 
 
 def _worker(
-    client: Client, queue: str, ports: Ports, settings: WorkerSettings, interceptors: Sequence[Interceptor]
+    client: Client,
+    queue: str,
+    ports: WorkerPorts,
+    settings: WorkerSettings,
+    interceptors: Sequence[Interceptor],
 ) -> Worker:
     return Worker(
         client,
@@ -141,7 +149,7 @@ def _worker(
 @asynccontextmanager
 async def running_workers(
     client: Client,
-    ports: Ports,
+    ports: WorkerPorts,
     settings: WorkerSettings,
     queues: Sequence[str] = names.WORKER_QUEUES,
     *,
@@ -198,7 +206,7 @@ async def _checked_redis() -> AsyncGenerator[Redis]:
 
 
 @dataclass(frozen=True)
-class Servers:
+class WorkerServers:
     """Clients of the servers that a worker uses."""
 
     redis: Redis
@@ -208,16 +216,18 @@ class Servers:
 
 
 @asynccontextmanager
-async def _connected(plugins: Sequence[Plugin]) -> AsyncGenerator[Servers]:
+async def _connected(plugins: Sequence[Plugin]) -> AsyncGenerator[WorkerServers]:
     async with (
         _checked_redis() as redis,
         opened_blobs(BlobSettings(), redis) as blobs,
         aclosing(Clients()) as clients,
     ):
-        yield Servers(redis, blobs, clients, await connect_worker(plugins, blobs))
+        yield WorkerServers(redis, blobs, clients, await connect_worker(plugins, blobs))
 
 
-def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, catalogue: Catalogue) -> Ports:
+def _wire(
+    servers: WorkerServers, agents: AgentRegistry, settings: WorkerSettings, catalogue: Catalogue
+) -> WorkerPorts:
     redis, retention = servers.redis, RetentionSettings()
     content = ContentSettings().is_captured
     models = Models(catalogue, servers.clients, ProviderGates(redis), captures_content=content)
@@ -233,7 +243,7 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
     conversations = Conversations(redis, ttl=retention.conversation_ttl, count_tokens=tokens)
     conversation = RememberedConversation(conversations, transcripts, models, records)
     webhooks = ScheduleWebhooks(redis, configs)
-    return Ports(
+    return WorkerPorts(
         model=ModelCalls(models, agents, views, transcripts, artifacts, records),
         tools=AgentTools(
             agents,
@@ -287,7 +297,7 @@ async def working(
     settings: WorkerSettings,
     catalogue: Catalogue,
     plugins: Sequence[Plugin] = (),
-) -> AsyncGenerator[Servers]:
+) -> AsyncGenerator[WorkerServers]:
     """Connect, and work until the block ends. `plugins` belong to Temporal's client."""
     async with _connected(plugins) as servers:
         ports = _wire(servers, agents, settings, catalogue)
@@ -297,17 +307,17 @@ async def working(
 
 async def _risks_of_resets(client: Client) -> list[str]:
     try:
-        kept = await namespace_retention(client, rpc_timeout=NAMESPACE_TIMEOUT)
+        retention = await namespace_retention(client, rpc_timeout=NAMESPACE_TIMEOUT)
     except RPCError:
         return []  # denied, as with some keys of Temporal Cloud, or no answer now
-    risk = RetentionSettings().risk_of_resets(kept)
+    risk = RetentionSettings().risk_of_resets(retention)
     return [risk] if risk else []
 
 
 async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
     """Work until SIGTERM or SIGINT, then let running calls end within the grace period."""
-    settings, asked = WorkerSettings(), ModelsSettings()
-    catalogue = Catalogue.load(asked.file, asked.model, os.environ)
+    settings, models = WorkerSettings(), ModelsSettings()
+    catalogue = Catalogue.load(models.file, models.model, os.environ)
     try:
         check_agents(catalogue, agents)
     except StartError as error:
@@ -337,7 +347,7 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
                 task_queue=settings.task_queue,
                 queues=list(queues),
                 agents=[a.id for a in agents],
-                models_file=str(asked.file) if asked.file else None,
+                models_file=str(models.file) if models.file else None,
                 prices_of=str(catalogue.date),
             )
             await stopping.wait()

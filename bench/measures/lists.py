@@ -11,7 +11,7 @@ from bench.rows import Row, Samples, in_turn
 from bench.stack import Stack
 from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.redis import connect_redis
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.support.many_tasks import copy_task
 

@@ -6,7 +6,7 @@ from http import HTTPStatus
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from everloop.stores.blobs.settings import BlobSettings
+from everloop.stores.blobs.blob_settings import BlobSettings
 
 
 def create_bucket(settings: BlobSettings) -> None:

@@ -25,7 +25,7 @@ INTERVAL = 1.0
 """Seconds between heartbeats. The answer to a heartbeat carries the cancellation."""
 
 
-class Heartbeat:
+class ActivityHeartbeat:
     """The heartbeat of one activity attempt. It carries values such as counts to the next attempt.
 
     A change of these values is lost if the worker dies less than a second after it.
@@ -54,9 +54,9 @@ class Heartbeat:
 
 
 @asynccontextmanager
-async def heartbeating() -> AsyncGenerator[Heartbeat]:
+async def heartbeating() -> AsyncGenerator[ActivityHeartbeat]:
     """Send a heartbeat every second while the block runs. A shorter block sends none."""
-    heartbeat = Heartbeat()
+    heartbeat = ActivityHeartbeat()
     beats = asyncio.create_task(_beat(heartbeat))
     try:
         yield heartbeat
@@ -64,7 +64,7 @@ async def heartbeating() -> AsyncGenerator[Heartbeat]:
         beats.cancel()
 
 
-async def _beat(heartbeat: Heartbeat) -> None:
+async def _beat(heartbeat: ActivityHeartbeat) -> None:
     while True:
         await asyncio.sleep(INTERVAL)
         heartbeat.send()
@@ -172,7 +172,7 @@ class CallLease:
     trip to Redis: a claim is the first of them, and the end of the lease may be the last.
     """
 
-    _asked_at: int | None = None
+    _reply_position: int | None = None
     """Position of the reply that asks for the call, if another attempt may have started the call."""
     _kept = ""
     """The call whose stored value the claim reads."""
@@ -205,7 +205,7 @@ class CallLease:
         self._is_repeatable = is_repeatable
         self._until, self._awake_at = 0.0, _now()
         self._is_lost = self._is_forgotten = self._is_ended = False
-        self._is_wanted = True
+        self._is_needed = True
 
     async def claim(self, *steps: Step[Any], before: Sequence[Step[Any]] = ()) -> tuple[Any, ...]:
         """Wait until no other attempt holds the call; return the claim, and the results of the steps.
@@ -243,7 +243,7 @@ class CallLease:
             _log.info("another attempt holds this call; waiting for it")
         self.has_waited = True
         if not self._is_repeatable:
-            self._asked_at = _BEGUN
+            self._reply_position = _BEGUN
         await asyncio.sleep(POLL)
         _raise_if_cancelled()
 
@@ -291,8 +291,8 @@ class CallLease:
             OvertakenError: The call is no longer needed.
         """
         if _now() - self._awake_at >= self._seconds and await _is_unwanted():
-            self._is_lost, self._is_wanted = True, False
-        if self._is_lost and not self._is_wanted:
+            self._is_lost, self._is_needed = True, False
+        if self._is_lost and not self._is_needed:
             raise OvertakenError
         self._awake_at = _now()
 
@@ -335,7 +335,7 @@ class CallLease:
 
     def is_wanted(self) -> bool:
         """True if the result of the call is still needed, from this or another attempt."""
-        return self._is_wanted
+        return self._is_needed
 
     async def _claim_surely(self, before: Sequence[Step[Any]], steps: Sequence[Step[Any]]) -> tuple[Any, ...]:
         """Claim; repeat it if the answer is lost, or the next attempt would find an unfinished call."""
@@ -345,7 +345,7 @@ class CallLease:
 
     async def _claim(self, before: Sequence[Step[Any]], steps: Sequence[Step[Any]]) -> tuple[Any, ...]:
         begin = _now()
-        step = self._records.claiming(self.lease, self._seconds, kept=self._kept, reply=self._asked_at)
+        step = self._records.claiming(self.lease, self._seconds, kept=self._kept, reply=self._reply_position)
         replies = (await self._run_steps(*before, step, *steps))[len(before) :]
         if replies[0].claim is Claim.OVERTAKEN:
             raise OvertakenError
@@ -386,12 +386,12 @@ class CallLease:
             if self._stopped.is_set():
                 return
             if not is_ours:
-                self._is_wanted = await self._is_anothers()
+                self._is_needed = await self._is_anothers()
                 working.cancel()
                 return
             if self._is_forgotten and renewals % _LOOK == 0 and await _is_unwanted():
                 _log.info("call is no longer needed; an attempt that Temporal has forgotten stops")
-                self._is_wanted = False
+                self._is_needed = False
                 working.cancel()
                 return
 

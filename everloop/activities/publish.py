@@ -12,13 +12,13 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.retries import suppress_store_errors
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
 from everloop.runtime.telemetry.instruments import record_statuses
+from everloop.stores.artifacts.artifact_errors import ArtifactClosedError, ArtifactMissingError
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Complete, Fail
-from everloop.stores.artifacts.errors import ArtifactClosedError, ArtifactMissingError
 from everloop.stores.artifacts.publisher import ArtifactPublisher, Reading, is_logged
 from everloop.stores.artifacts.rendering import Contents, read_contents
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.log.interface import Published
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import Published
 from everloop.stores.scripts import Lease, Step
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.calls import PublishInput, SaveContextInput, SaveContextResult

@@ -16,7 +16,7 @@ from tenacity import (
 )
 
 from everloop.runtime.blobs import BlobError, BlobsUnavailableError
-from everloop.stores.artifacts.errors import ArtifactError
+from everloop.stores.artifacts.artifact_errors import ArtifactError
 
 AWAY = (BlobsUnavailableError, RedisError, OSError)
 """Errors of a store that is temporarily unavailable."""

@@ -17,13 +17,13 @@ from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from everloop.models.interface import ModelError
-from everloop.runtime.settings import Settings
+from everloop.runtime.environment import Settings
 from everloop.runtime.telemetry.instruments import begin, begin_statuses, counter, histogram
 from everloop.runtime.telemetry.logs import bind_task
 from everloop.stores.providers import Why
 from everloop.stores.scripts import OvertakenError
 from everloop.workflows.contract.calls import ToolReply, name_task
-from everloop.workflows.contract.housekeeping import Kind
+from everloop.workflows.contract.housekeeping_payloads import Kind
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage
 from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.tasks import TaskRef
@@ -305,8 +305,8 @@ def _text_parts(content: object) -> list[JsonValue]:
 
 def _calls(message: _Message) -> list[JsonValue]:
     calls = cast("Sequence[_Message]", message.get("tool_calls") or ())
-    asked = [(str(call["id"]), cast("_Message", call["function"])) for call in calls]
-    return [_call(id_, str(function["name"]), str(function["arguments"])) for id_, function in asked]
+    functions = [(str(call["id"]), cast("_Message", call["function"])) for call in calls]
+    return [_call(id_, str(function["name"]), str(function["arguments"])) for id_, function in functions]
 
 
 def _call(id_: str, name: str, arguments: str) -> dict[str, JsonValue]:

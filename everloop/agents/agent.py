@@ -22,10 +22,10 @@ from everloop.agents.output_models import problem_of_output
 from everloop.agents.plugins import Plugin, check_plugins
 from everloop.agents.tool import Policy, Tool, listed, spec_of
 from everloop.agents.tool_signature import is_async
+from everloop.workflows.contract.agent_settings import TOOL_CHOICES
 from everloop.workflows.contract.calls import BUILT_IN_TOOLS, CREATE_TASK
 from everloop.workflows.contract.messages import AssistantMessage, ListedTool, TranscriptMessage
 from everloop.workflows.contract.names import AGENT_ID_RULE, is_agent_id
-from everloop.workflows.contract.settings import TOOL_CHOICES
 from everloop.workflows.contract.tasks import AgentSpec
 
 Texts = Annotated[Sequence[str], Field(description="a list of texts")]
@@ -86,10 +86,10 @@ def _check_responder(responder: Responder) -> Responder:
 def _check_output(output: object) -> object:
     if output is None or (inspect.isclass(output) and issubclass(output, BaseModel)):
         return output
-    wanted = "the class of a pydantic model"
+    expected = "the class of a pydantic model"
     if isinstance(output, BaseModel):
-        wanted = f"its class: output={type(output).__name__}"
-    raise ValueError(f"output is {rendered(output)}; give {wanted}")
+        expected = f"its class: output={type(output).__name__}"
+    raise ValueError(f"output is {rendered(output)}; give {expected}")
 
 
 ModelName = Annotated[str, Field(min_length=1)]
@@ -347,8 +347,8 @@ def _problem_of_tools(agent: Agent) -> str:
     """Return the error in tools' references to each other; empty if they are valid."""
     for name, tool in agent.tools.items():
         if tool.fallback and tool.fallback not in agent.tools:
-            known = ", ".join(agent.tools)
-            return f"the fallback of {name!r} is {tool.fallback!r}, which it has not; its tools: {known}"
+            names = ", ".join(agent.tools)
+            return f"the fallback of {name!r} is {tool.fallback!r}, which it has not; its tools: {names}"
         if _falls_back_on_itself(agent, tool):
             return f"the fallbacks of {name!r} lead back to it; let one of them have none"
     choice = agent.settings.tool_choice
@@ -358,11 +358,11 @@ def _problem_of_tools(agent: Agent) -> str:
 
 
 def _falls_back_on_itself(agent: Agent, tool: Tool) -> bool:
-    seen: set[str] = set()
-    while tool.fallback and tool.fallback in agent.tools and tool.name not in seen:
-        seen.add(tool.name)
+    visited: set[str] = set()
+    while tool.fallback and tool.fallback in agent.tools and tool.name not in visited:
+        visited.add(tool.name)
         tool = agent.tools[tool.fallback]
-    return tool.name in seen
+    return tool.name in visited
 
 
 def _repeated(names: Sequence[str]) -> str | None:

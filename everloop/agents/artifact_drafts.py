@@ -77,9 +77,9 @@ def _size_of(content: str) -> int:
 class _Read:
     """Arguments without, and with, the unfinished string; they are the same when complete."""
 
-    known: Values
+    complete: Values
     open: Values
-    is_whole: bool
+    is_finished: bool
 
 
 @dataclass(frozen=True)
@@ -104,42 +104,46 @@ DraftReader = Callable[[str], ArtifactDraft | None]
 def read_update(written: str) -> ArtifactDraft | None:
     """Read a call of `artifact_update`."""
     read = _read(written)
-    append, artifact = read.known.get("append"), _fields(read.known.get("artifact"))
+    append, artifact = read.complete.get("append"), _fields(read.complete.get("artifact"))
     if not isinstance(append, bool):
         return None
     open_parts = _fields(read.open.get("artifact")).get("parts")
-    return _draft(artifact, _parts(artifact.get("parts"), open_parts, is_whole=read.is_whole), extends=append)
+    return _draft(
+        artifact, _parts(artifact.get("parts"), open_parts, is_finished=read.is_finished), extends=append
+    )
 
 
 def read_creation(written: str) -> ArtifactDraft | None:
     """Read a call of `create_artifact`."""
     read = _read(written)
-    parts = _to_show(text_parts(_text(read.open, "content"), _media_type(read.known)))
-    return _draft(read.known, parts)
+    parts = _to_show(text_parts(_text(read.open, "content"), _media_type(read.complete)))
+    return _draft(read.complete, parts)
 
 
 def read_text_append(written: str) -> ArtifactDraft | None:
     """Read a call of `append_artifact`."""
     read = _read(written)
-    return _draft(read.known, text_parts(_text(read.open, "content")), extends=True)
+    return _draft(read.complete, text_parts(_text(read.open, "content")), extends=True)
 
 
 def read_data_append(written: str) -> ArtifactDraft | None:
     """Read a call of `append_artifact_data`; data are shown when they are complete."""
     read = _read(written)
-    return _draft(read.known, (DataPart(data=read.known.get("data")),) if read.is_whole else (), extends=True)
+    return _draft(
+        read.complete, (DataPart(data=read.complete.get("data")),) if read.is_finished else (), extends=True
+    )
 
 
 def read_claim(written: str) -> ArtifactDraft | None:
     """Read a call whose change of an artifact is shown after it has run."""
-    return _draft(_read(written).known, None, extends=True)
+    return _draft(_read(written).complete, None, extends=True)
 
 
-def _draft(known: Values, parts: tuple[Part, ...] | None, *, extends: bool = False) -> ArtifactDraft | None:
+def _draft(fields: Values, parts: tuple[Part, ...] | None, *, extends: bool = False) -> ArtifactDraft | None:
     """Return the draft of these arguments; None until they have the id of the artifact."""
-    if not (artifact_id := _text(known, "artifact_id", "artifactId")):
+    if not (artifact_id := _text(fields, "artifact_id", "artifactId")):
         return None
-    return ArtifactDraft(artifact_id, _text(known, "name"), _text(known, "description"), parts, extends)
+    return ArtifactDraft(artifact_id, _text(fields, "name"), _text(fields, "description"), parts, extends)
 
 
 def text_parts(content: str, media_type: str = "") -> tuple[Part, ...]:
@@ -147,16 +151,16 @@ def text_parts(content: str, media_type: str = "") -> tuple[Part, ...]:
     return (TextPart(text=content, media_type=media_type),) if content or media_type else ()
 
 
-def _parts(known: JsonValue, open_: JsonValue, *, is_whole: bool) -> tuple[Part, ...] | None:
+def _parts(complete: JsonValue, open_: JsonValue, *, is_finished: bool) -> tuple[Part, ...] | None:
     """Return the parts received until now; of an unfinished last part only a text is read."""
-    if not isinstance(known, list) or not isinstance(open_, list):
+    if not isinstance(complete, list) or not isinstance(open_, list):
         return ()
     written = [_fields(part) for part in open_]
     if any(part.get("raw") or part.get("url") for part in written):
         return None
     parts = [_closed_part(part) for part in written]
-    if written and not is_whole:
-        parts[-1] = _open_part(_fields(known[-1]) if len(known) == len(open_) else {}, written[-1])
+    if written and not is_finished:
+        parts[-1] = _open_part(_fields(complete[-1]) if len(complete) == len(open_) else {}, written[-1])
     return join_texts(_to_show([part for part in parts if part]))
 
 
@@ -165,8 +169,8 @@ def _to_show(parts: Sequence[Part]) -> tuple[Part, ...]:
     return tuple(p for p in parts if not (media_type_problem(p.media_type) or filename_problem(p.filename)))
 
 
-def _open_part(known: Values, open_: Values) -> Part | None:
-    media_type, filename = _media_type(known), _text(known, "filename")
+def _open_part(fields: Values, open_: Values) -> Part | None:
+    media_type, filename = _media_type(fields), _text(fields, "filename")
     text = _text(open_, "text")
     return TextPart(text=text, media_type=media_type, filename=filename) if text else None
 
@@ -180,10 +184,10 @@ def _closed_part(fields: Values) -> Part | None:
 
 def _read(written: str) -> _Read:
     try:
-        whole = _fields(from_json(written))
+        values = _fields(from_json(written))
     except ValueError:
-        return _Read(_partial(written, True), _partial(written, "trailing-strings"), is_whole=False)
-    return _Read(whole, whole, is_whole=True)
+        return _Read(_partial(written, True), _partial(written, "trailing-strings"), is_finished=False)
+    return _Read(values, values, is_finished=True)
 
 
 def _partial(written: str, strings: Literal[True, "trailing-strings"]) -> Values:

@@ -81,8 +81,8 @@ async def _file_texts(pieces: AsyncIterator[bytes], part: ArtifactPart) -> Async
         beginning += piece
         if len(beginning) > TEXT_BEGINNING:
             break
-    is_whole = len(beginning) <= TEXT_BEGINNING
-    told = encoding_of(part.media_type, beginning[:TEXT_BEGINNING], is_whole=is_whole)
+    is_complete = len(beginning) <= TEXT_BEGINNING
+    told = encoding_of(part.media_type, beginning[:TEXT_BEGINNING], is_complete=is_complete)
     async for text in _texts(pieces, beginning, told or "utf-8"):
         yield text
 

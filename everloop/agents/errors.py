@@ -137,12 +137,12 @@ def _line(problem: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
             return f"{field} is given twice"
         case _:
             place = "".join([str(field), *(f"[{index}]" for index in path if isinstance(index, int))])
-            known = None if path else fields.get(str(field))
+            accepted = None if path else fields.get(str(field))
             said = fields[str(field)].description if str(field) in fields else None
-            wanted = (known and _correction(str(field), problem["input"], known)) or (
+            expected = (accepted and _correction(str(field), problem["input"], accepted)) or (
                 f"give {said}" if said else _expected(problem["msg"])
             )
-            return f"{place} is {rendered(problem['input'])}; {wanted}"
+            return f"{place} is {rendered(problem['input'])}; {expected}"
 
 
 _ELSEWHERE = {
@@ -181,8 +181,8 @@ def _correction(name: str, value: object, field: FieldInfo) -> str:
             return f"write {name}=timedelta(seconds={value:g})"
         if fields := getattr(kind, "__pydantic_fields__", None):
             if isinstance(value, dict):
-                known = [f"{each}=…" for each in fields if each in value]
-                return f"write {name}={kind.__name__}({', '.join(known) or '…'})"
+                given = [f"{each}=…" for each in fields if each in value]
+                return f"write {name}={kind.__name__}({', '.join(given) or '…'})"
             fitting = (each for each in fields if _takes(kind, {each: value}))
             is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
             meant = next(fitting, "") if is_plain else ""
@@ -322,8 +322,8 @@ def _hint_of_name(name: str, error: NameError) -> str:
     return _nearest(name, [*frame.f_locals, *frame.f_globals, *_public(), *dir(builtins)])
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, known, n=1)
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

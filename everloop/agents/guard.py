@@ -8,9 +8,9 @@ from everloop.agents.errors import AgentDefinitionError, checked
 from everloop.agents.hooks import HookContext, NeedsApproval, Veto
 from everloop.agents.plugins import Plugin
 from everloop.models.interface import ModelRequest
+from everloop.workflows.contract.agent_settings import TOOL_CHOICES
 from everloop.workflows.contract.messages import ToolCall, Usage
 from everloop.workflows.contract.questions import OWNER, problem_of_approvers
-from everloop.workflows.contract.settings import TOOL_CHOICES
 from everloop.workflows.contract.tasks import Decision, GuardRules
 
 
@@ -127,14 +127,14 @@ class Budget(Plugin):
 
     def _used_share(self, usage: Usage) -> float:
         of_tokens = _tokens(usage) / self.tokens if self.tokens else 0
-        return max(of_tokens, usage.known_cost / self.cost if self.cost else 0)
+        return max(of_tokens, usage.cost_or_zero / self.cost if self.cost else 0)
 
     def _warning(self, usage: Usage, share: float) -> str:
         left: list[str] = []
         if self.tokens:
             left.append(f"{self.tokens - _tokens(usage)} of {self.tokens} tokens")
         if self.cost:
-            left.append(f"${self.cost - usage.known_cost:.4f} of ${self.cost:.4f}")
+            left.append(f"${self.cost - usage.cost_or_zero:.4f} of ${self.cost:.4f}")
         return (
             f"[This task has used {share:.0%} of its budget; {' and '.join(left)} are left. Come to an end: "
             "do only what the answer cannot do without, then answer.]"

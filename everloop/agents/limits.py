@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from everloop.agents.errors import definition
 from everloop.runtime.outbound.policy import problem_of_headers
-from everloop.workflows.contract import settings
+from everloop.workflows.contract import agent_settings
 from everloop.workflows.contract.names import WORKER_QUEUES
 
 LONGEST = timedelta(days=3650)
@@ -32,7 +32,7 @@ CountLimit = Annotated[Count | None, Field(description=f"{_COUNT}, {_NO_LIMIT}")
 
 
 @definition
-class Memory(settings.Memory):
+class Memory(agent_settings.Memory):
     """Recall of the earlier tasks of the context: the newest messages within a limit.
 
     Raises:
@@ -41,7 +41,7 @@ class Memory(settings.Memory):
 
 
 @definition
-class Compaction(settings.Compaction):
+class Compaction(agent_settings.Compaction):
     """Compaction of a long prompt; the first message always stays.
 
     Raises:
@@ -54,7 +54,7 @@ _NOT_BODY = ("model", "messages", "tools", "stream", "stream_options", "n")
 
 
 @definition
-class ModelSettings(settings.ModelSettings):
+class ModelSettings(agent_settings.ModelSettings):
     """Parameters and timeouts of model calls; those that are not set are the provider's.
 
     It is part of histories: no secrets in `extra_headers`, `extra_body` and `provider_tools`.

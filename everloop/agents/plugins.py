@@ -10,12 +10,12 @@ from pydantic import AfterValidator, Field, JsonValue
 
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError, checked, rendered
 from everloop.agents.hooks import HOOKS, HookContext, NeedsApproval, TaskOutcome, Veto
-from everloop.agents.questions import InputKind, InputRequired
+from everloop.agents.question_exceptions import InputKind, InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.agents.tool_signature import is_async
 from everloop.models.interface import ModelRequest
-from everloop.runtime.foreign_schemas import in_schema_thread
+from everloop.runtime.schema_validation import in_schema_thread
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from everloop.workflows.contract.tasks import NarratorSpec
 
@@ -71,8 +71,8 @@ class Plugin:
         for method in dir(type(self)):
             if method not in HOOKS and method.startswith(("before_", "after_")):
                 near = get_close_matches(method, HOOKS, n=1, cutoff=0.8)
-                known = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(HOOKS)}"
-                raise AgentDefinitionError(f"plugin {self.name!r}: no hook is called {method!r}; {known}")
+                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(HOOKS)}"
+                raise AgentDefinitionError(f"plugin {self.name!r}: no hook is called {method!r}; {hint}")
 
     @property
     def needs_price(self) -> bool:

@@ -20,7 +20,7 @@ from everloop.agents.errors import (
     translate_import_errors,
 )
 from everloop.agents.plugins import Plugin
-from everloop.runtime.settings import Settings
+from everloop.runtime.environment import Settings
 
 # Agents of users: in a named module, or in all files of a directory.
 
@@ -90,15 +90,15 @@ def _check_names(directories: Iterable[Path]) -> None:
     Raises:
         AgentDefinitionError: there are two; it names both.
     """
-    seen: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for directory in dict.fromkeys(directory.resolve() for directory in directories):
         for file in _modules_in(directory):
-            if file.stem in seen:
+            if file.stem in files:
                 raise AgentDefinitionError(
-                    f"{display_path(file)}:1: {display_path(seen[file.stem])} has the same name, and one of "
+                    f"{display_path(file)}:1: {display_path(files[file.stem])} has the same name, and one of "
                     "them would be imported in place of the other; rename one"
                 )
-            seen[file.stem] = file
+            files[file.stem] = file
 
 
 def _modules_in(directory: Path) -> list[Path]:
@@ -226,8 +226,8 @@ class AgentRegistry:
         """
         versions = self._versions.get(agent_id)
         if versions is None:
-            known = ", ".join(self._versions)
-            raise UnknownAgentError(f"no agent {agent_id!r} here; this process serves: {known}")
+            names = ", ".join(self._versions)
+            raise UnknownAgentError(f"no agent {agent_id!r} here; this process serves: {names}")
         return versions.get(version) or _current(versions)
 
     @property
@@ -239,10 +239,10 @@ class AgentRegistry:
     @property
     def missed(self) -> list[str]:
         """A message for each sub-agent and handoff missing here; workers of the same queue may have it."""
-        known = ", ".join(self._versions)
+        names = ", ".join(self._versions)
         return [
             f"{agent.place}: agent {agent.id!r} names agent {named!r} in its tool {tool.name!r}, which this "
-            f"process does not serve (it serves: {known}); unless another worker does, such a call waits"
+            f"process does not serve (it serves: {names}); unless another worker does, such a call waits"
             for versions in self._versions.values()
             for agent in versions.values()
             for tool in agent.tools.values()
@@ -252,9 +252,9 @@ class AgentRegistry:
 
 def _refuse_twins(agents: Sequence[Agent]) -> None:
     """Reject two agents with the same id and version; one that is listed twice is one."""
-    known: dict[tuple[str, str], Agent] = {}
+    by_version: dict[tuple[str, str], Agent] = {}
     for agent in agents:
-        twin = known.setdefault((agent.id, agent.spec.version), agent)
+        twin = by_version.setdefault((agent.id, agent.spec.version), agent)
         if twin is not agent:
             raise AgentDefinitionError(
                 f"{agent.place}: agent {agent.id!r}: {twin.place} has one of the same id and version "
@@ -266,11 +266,11 @@ def _with_delegates(listed: Sequence[Agent]) -> list[Agent]:
     """Return the agents, and after them their sub-agents and handoffs."""
     given = [agent for each in listed for agent in _delegates(each)]
     first = [agent for agent in listed if not any(agent is each for each in given)]
-    known = {(agent.id, agent.spec.version) for agent in first}
+    registered = {(agent.id, agent.spec.version) for agent in first}
     behind: list[Agent] = []
     for agent in (agent for each in first for agent in _delegates(each)):
-        if (agent.id, agent.spec.version) not in known:
-            known.add((agent.id, agent.spec.version))
+        if (agent.id, agent.spec.version) not in registered:
+            registered.add((agent.id, agent.spec.version))
             behind.append(agent)
     return [*first, *behind]
 

@@ -41,7 +41,7 @@ from everloop.agents.tool_signature import (
     parameters_of,
     read_docstring,
 )
-from everloop.runtime.foreign_schemas import problem_of_schema
+from everloop.runtime.schema_validation import problem_of_schema
 from everloop.workflows.contract.messages import ListedTool
 from everloop.workflows.contract.questions import OWNER
 from everloop.workflows.contract.tasks import ToolSpec
@@ -174,8 +174,8 @@ class Tool(Generic[Given, Returned]):
         """The pydantic model of the arguments, made from the signature; tools with a schema have none."""
         if self.batch:
             return create_model(f"{self.name}_arguments", __base__=(self._listed_model, Arguments))
-        asked = {name: each for name, each in self._parameters.items() if name != self.context_parameter}
-        return arguments_of(self.name, asked, self.told)
+        parameters = {name: each for name, each in self._parameters.items() if name != self.context_parameter}
+        return arguments_of(self.name, parameters, self.told)
 
     @cached_property
     def takes_iterators(self) -> bool:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, JsonValue, RootModel, TypeAdapter, ValidationErr
 from pydantic_core import PydanticSerializationError, to_json
 
 from everloop.agents.tool import Tool
-from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
+from everloop.runtime.schema_validation import SchemaUnfitError, find_schema_violations_soon
 from everloop.runtime.user_code import error_text, translate_base_exceptions
 from everloop.workflows.contract.parts import cut
 

@@ -34,7 +34,7 @@ class ToolArtifacts(ABC):
 
     Writing under an existing id replaces that artifact, so that a call that runs again does no harm. If
     a store is unavailable, writes wait for it. All methods raise `ArtifactError` (named in
-    `everloop.stores.artifacts.errors`) if the store rejects the change, and `ValueError` for an
+    `everloop.stores.artifacts.artifact_errors`) if the store rejects the change, and `ValueError` for an
     unusable id.
     """
 

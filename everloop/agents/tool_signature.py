@@ -53,9 +53,10 @@ def name_of(function: Function) -> str:
         )
     if not callable(function):
         raise ToolDefinitionError(f"tool: {_shown(function)} cannot be called; give a function")
-    whole = _whole(function)
+    unwrapped = _unwrapped(function)
     name = (
-        getattr(whole, "__name__", "") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(whole).__name__).lower()
+        getattr(unwrapped, "__name__", "")
+        or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(unwrapped).__name__).lower()
     )
     if name == "<lambda>":
         raise ToolDefinitionError(
@@ -67,14 +68,14 @@ def name_of(function: Function) -> str:
 
 def is_async(function: Function) -> bool:
     """Return True if its call returns an awaitable."""
-    whole = _whole(function)
-    return inspect.iscoroutinefunction(whole) or inspect.iscoroutinefunction(type(whole).__call__)
+    unwrapped = _unwrapped(function)
+    return inspect.iscoroutinefunction(unwrapped) or inspect.iscoroutinefunction(type(unwrapped).__call__)
 
 
 def code_of(function: Function) -> CodeType | None:
     """Return the code of its author, if there is any."""
-    whole = _whole(function)
-    written = whole if hasattr(whole, "__name__") else type(whole).__call__
+    unwrapped = _unwrapped(function)
+    written = unwrapped if hasattr(unwrapped, "__name__") else type(unwrapped).__call__
     return getattr(inspect.unwrap(written), "__code__", None)
 
 
@@ -92,7 +93,7 @@ def parameters_of(tool_name: str, function: Function) -> Mapping[str, inspect.Pa
     """
     if is_unbound(function):
         return {}  # an unbound method; the one of an object is inspected
-    if inspect.isgeneratorfunction(_whole(function)) or inspect.isasyncgenfunction(_whole(function)):
+    if inspect.isgeneratorfunction(_unwrapped(function)) or inspect.isasyncgenfunction(_unwrapped(function)):
         raise ToolDefinitionError(
             f"tool {tool_name!r}: it yields; a tool returns once: return a list, and tell of the way "
             "there with `await context.progress(…)`"
@@ -182,7 +183,7 @@ def _shown(value: object) -> str:
     return _shown(inner) if isinstance(inner, type) and hasattr(value, "__metadata__") else f"{value}"[:100]
 
 
-def _whole(function: Function) -> Function:
+def _unwrapped(function: Function) -> Function:
     """Return the function behind a `functools.partial` or a method object."""
     while isinstance(function, functools.partial):
         function = cast("functools.partial[Any]", function).func
@@ -205,8 +206,8 @@ def read_docstring(tool_name: str, function: Function) -> tuple[str, dict[str, s
     Raises:
         ToolDefinitionError: it is missing, or describes an unknown parameter.
     """
-    whole = _whole(function)
-    text = inspect.getdoc(whole) if hasattr(whole, "__name__") else _doc_of_object(whole)
+    unwrapped = _unwrapped(function)
+    text = inspect.getdoc(unwrapped) if hasattr(unwrapped, "__name__") else _doc_of_object(unwrapped)
     if not text or not text.strip():
         removed = "; Python runs with -OO, which removes them: start it with -O, or without"
         raise ToolDefinitionError(
@@ -214,11 +215,11 @@ def read_docstring(tool_name: str, function: Function) -> tuple[str, dict[str, s
             + (removed if sys.flags.optimize > 1 else "; write one, it tells the model what the tool is for")
         )
     rest, told = _split(text)
-    known = inspect.signature(whole).parameters
+    parameters = inspect.signature(unwrapped).parameters
     for name in told:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
+        if name not in parameters:
+            near = get_close_matches(name, parameters, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(parameters) or 'none'}"
             raise ToolDefinitionError(
                 f"tool {tool_name!r}: its docstring tells of {name!r}, which is no parameter; {hint}"
             )

@@ -219,7 +219,7 @@ def reported(*kinds: type[Exception], interrupted: str = "interrupted") -> Gener
     """
     from pydantic import ValidationError
 
-    from everloop.runtime.settings import StartError, explain
+    from everloop.runtime.environment import StartError, explain
 
     try:
         yield

@@ -14,7 +14,38 @@ from everloop.client.errors import (
     UnreachableError,
     UnsupportedError,
 )
-from everloop.client.events import (
+from everloop.client.extension.approval_calls import Approval, Decision, OpenQuestion
+from everloop.client.extension.context_calls import (
+    Context,
+    ConversationMessage,
+    Deleted,
+    Deletion,
+    Removed,
+    Retention,
+)
+from everloop.client.extension.history_calls import (
+    ModelUsage,
+    PastEvent,
+    SubTask,
+    ToolUsage,
+    TotalUsage,
+    TranscriptMessage,
+    UsageReport,
+)
+from everloop.client.extension.operator_calls import (
+    AskedQuestion,
+    HealthCheck,
+    Obstacle,
+    OperatorAction,
+    OperatorSystem,
+    OperatorTask,
+    TaskQueue,
+    WorkerProcess,
+)
+from everloop.client.extension.schedule_calls import Overlap, Schedule, ScheduledRun
+from everloop.client.extension.stored_artifacts import StoredArtifact, StoredPart
+from everloop.client.sync import SyncClient
+from everloop.client.task_events import (
     ArtifactChanged,
     Done,
     Event,
@@ -34,37 +65,6 @@ from everloop.client.events import (
     Usage,
     WaitTimeoutError,
 )
-from everloop.client.extension.approvals import Approval, Decision, OpenQuestion
-from everloop.client.extension.contexts import (
-    Context,
-    ConversationMessage,
-    Deleted,
-    Deletion,
-    Removed,
-    Retention,
-)
-from everloop.client.extension.operators import (
-    AskedQuestion,
-    HealthCheck,
-    Obstacle,
-    OperatorAction,
-    OperatorSystem,
-    OperatorTask,
-    TaskQueue,
-    WorkerProcess,
-)
-from everloop.client.extension.past import (
-    ModelUsage,
-    PastEvent,
-    SubTask,
-    ToolUsage,
-    TotalUsage,
-    TranscriptMessage,
-    UsageReport,
-)
-from everloop.client.extension.schedules import Overlap, Schedule, ScheduledRun
-from everloop.client.extension.stored import StoredArtifact, StoredPart
-from everloop.client.sync import SyncClient
 
 __all__ = ["AgentInfo", "Approval", "Artifact", "ArtifactChanged", "AskedQuestion", "BusyError", "Client"]
 __all__ += ["ClientError", "Content", "Context", "ConversationMessage", "Decision", "Deleted", "Deletion"]

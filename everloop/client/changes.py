@@ -8,7 +8,8 @@ from typing import Any
 from a2a.types import a2a_pb2 as pb
 
 from everloop.client.content import Artifact, plain_struct, text_of
-from everloop.client.events import (
+from everloop.client.fold import RESPONSE, Task, event_data, time_of
+from everloop.client.task_events import (
     ArtifactChanged,
     Event,
     OtherEvent,
@@ -19,7 +20,6 @@ from everloop.client.events import (
     ToolCallEnded,
     ToolCallStarted,
 )
-from everloop.client.fold import RESPONSE, Task, event_data, time_of
 from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 
 

@@ -11,20 +11,20 @@ from typing import Self, cast
 from a2a.types import AgentCard
 from a2a.types import a2a_pb2 as pb
 
-from everloop.client.artifacts import ArtifactCalls
+from everloop.client.artifact_calls import ArtifactCalls
 from everloop.client.content import QUESTION, Content, Files, Json, Part, data_part, message_of, parts_of
 from everloop.client.errors import InvalidError
-from everloop.client.events import Done, Event, Result, TaskState, WaitTimeoutError
-from everloop.client.extension.approvals import ApprovalCalls
-from everloop.client.extension.contexts import ContextCalls
-from everloop.client.extension.operators import OperatorCalls
-from everloop.client.extension.past import PastCalls
-from everloop.client.extension.schedules import ScheduleCalls
-from everloop.client.extension.stored import StoredCalls
+from everloop.client.extension.approval_calls import ApprovalCalls
+from everloop.client.extension.context_calls import ContextCalls
+from everloop.client.extension.history_calls import PastCalls
+from everloop.client.extension.operator_calls import OperatorCalls
+from everloop.client.extension.schedule_calls import ScheduleCalls
+from everloop.client.extension.stored_artifacts import StoredCalls
 from everloop.client.fold import Task, result_of
 from everloop.client.follow import HISTORY, Backoff, Following
 from everloop.client.http import Credentials, Token, http_client, origin_of
 from everloop.client.server import Server, addresses
+from everloop.client.task_events import Done, Event, Result, TaskState, WaitTimeoutError
 
 
 @dataclass(frozen=True)
@@ -162,10 +162,10 @@ class Client(
                         result = event.result if isinstance(event, Done) else following.result()
                         break
         except TimeoutError:
-            known = following.result()
+            so_far = following.result()
             raise WaitTimeoutError(
-                f"task {known.id} is {known.state} after {timeout} s, and goes on; follow it with watch()",
-                known,
+                f"task {so_far.id} is {so_far.state} after {timeout} s, and goes on; follow it with watch()",
+                so_far,
             ) from None
         assert result  # noqa: S101 -- the last event is Done
         return result
@@ -328,5 +328,5 @@ def _state(state: TaskState | str | None) -> pb.TaskState | None:
         name = f"TASK_STATE_{TaskState(state).name}" if state else ""
         return cast("pb.TaskState", pb.TaskState.Value(name)) if name else None
     except ValueError:
-        known = ", ".join(TaskState)
-        raise InvalidError(f"there is no state {state!r}; there are {known}") from None
+        states = ", ".join(TaskState)
+        raise InvalidError(f"there is no state {state!r}; there are {states}") from None

@@ -157,14 +157,14 @@ def joined(parts: Iterable[Part], *, to_named: bool = False) -> tuple[Part, ...]
 
     `to_named`: a plain text also continues one with a name or a type, as in Everloop's messages.
     """
-    whole: list[Part] = []
+    merged: list[Part] = []
     for part in parts:
-        last = whole[-1] if whole else None
+        last = merged[-1] if merged else None
         if part.continues and last and (last.continues or (to_named and last.text is not None)):
-            whole[-1] = replace(last, text=f"{last.text}{part.text}")
+            merged[-1] = replace(last, text=f"{last.text}{part.text}")
         else:
-            whole.append(part)
-    return tuple(part for part in whole if part.text != "" or not part.continues)
+            merged.append(part)
+    return tuple(part for part in merged if part.text != "" or not part.continues)
 
 
 def text_of(parts: Sequence[pb.Part]) -> str:

@@ -13,7 +13,7 @@ from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
 from everloop.client.content import Artifact, Part, joined, plain, plain_struct, text_of
-from everloop.client.events import Event, Question, Result, TaskState, ToolCall, Usage, arguments_of
+from everloop.client.task_events import Event, Question, Result, TaskState, ToolCall, Usage, arguments_of
 from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 
 RESPONSE = "response"

@@ -20,8 +20,8 @@ from everloop.client.errors import (
     UnreachableError,
     UnsupportedError,
 )
-from everloop.client.events import ArtifactChanged, Done, Event, Reconnecting, Result, TaskState
 from everloop.client.fold import Task, add_steps, fold, result_of, state_of, steps_of
+from everloop.client.task_events import ArtifactChanged, Done, Event, Reconnecting, Result, TaskState
 
 HISTORY = 20
 """Messages requested with a task: a server that is not an Everloop may send its answer as one."""
@@ -227,14 +227,14 @@ class Following:
 
     async def _result(self) -> Result:
         """Return the task, completed by a read of missing parts."""
-        known = self.result()
-        if self._is_whole or not (known.id and self.task.is_everloop):
-            return known
+        result = self.result()
+        if self._is_whole or not (result.id and self.task.is_everloop):
+            return result
         try:
-            task = await self._connection.get_task(known.id, HISTORY)
+            task = await self._connection.get_task(result.id, HISTORY)
         except ClientError:
-            return known  # better than an error: the task has ended well
+            return result  # better than an error: the task has ended well
         read = result_of(task, is_everloop=True)
-        if read.state is not known.state:  # it has changed since
-            return replace(known, tool_calls=read.tool_calls)
-        return replace(read, events=known.events)
+        if read.state is not result.state:  # it has changed since
+            return replace(result, tool_calls=read.tool_calls)
+        return replace(read, events=result.events)

@@ -16,7 +16,7 @@ from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.examples.demo_tools import Folder
 from everloop.examples.demo_tools import calculate as calculate_exactly
-from everloop.runtime.settings import Settings
+from everloop.runtime.environment import Settings
 
 MAX_NOTE = 500
 

@@ -139,13 +139,13 @@ class Folder:
         Raises:
             ValueError: absolute, `..`, hidden, leads out through a link, or does not exist.
         """
-        asked = PurePosixPath(path)
-        if asked.is_absolute() or ".." in asked.parts:
+        relative = PurePosixPath(path)
+        if relative.is_absolute() or ".." in relative.parts:
             raise ValueError(f"{path!r} may lead out of the directory; give a relative path without '..'")
-        if _is_hidden(asked):
+        if _is_hidden(relative):
             raise ValueError(f"{path!r} is hidden; hidden files and directories are not shown")
         try:
-            place = (self.root / asked).resolve(strict=True)
+            place = (self.root / relative).resolve(strict=True)
         except (OSError, ValueError, RuntimeError):  # missing, unencodable, or a circle of links
             raise ValueError(f"there is no {path!r}; list_files shows what there is") from None
         if not self._contains(place):

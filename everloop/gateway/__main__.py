@@ -20,19 +20,19 @@ from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.gateway.app import build_app
 from everloop.gateway.auth.access import AccessControl, RequestLimits
-from everloop.gateway.auth.settings import AuthSettings, make_authenticator
+from everloop.gateway.auth.auth_settings import AuthSettings, make_authenticator
 from everloop.gateway.cards.signing import CardKeySettings, load_card_key
 from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import make_push
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores
+from everloop.runtime.environment import StartError, allow_files, check_environment, explain, report_unknown
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
-from everloop.runtime.settings import StartError, allow_files, check_environment, explain, report_unknown
 from everloop.runtime.telemetry.setup import configure_telemetry
-from everloop.runtime.temporal.connection import check_search_attributes, connect_temporal
+from everloop.runtime.temporal.temporal_connection import check_search_attributes, connect_temporal
+from everloop.stores.artifacts.artifact_store import ArtifactSettings, make_artifacts
 from everloop.stores.artifacts.schedule_files import make_schedule_files
-from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
-from everloop.stores.blobs.settings import BlobSettings, opened_blobs
-from everloop.stores.conversations.store import Conversations
+from everloop.stores.blobs.blob_settings import BlobSettings, opened_blobs
+from everloop.stores.conversations.conversation_store import Conversations
 from everloop.stores.lifetimes import RetentionSettings
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, PushSettings

@@ -17,36 +17,36 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.jsonrpc import JsonRpcEndpoint
 from everloop.gateway.bindings.legacy import legacy_rest_calls
 from everloop.gateway.bindings.rest import RestCalls, RestEndpoint, rest_calls
+from everloop.gateway.cards.card_routes import card_routes
 from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.page import home_route
-from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey
-from everloop.gateway.console.routes import console_routes
-from everloop.gateway.downloads.routes import download_routes
-from everloop.gateway.extension.codec import codec_routes
+from everloop.gateway.console.console_routes import console_routes
+from everloop.gateway.downloads.download_routes import download_routes
+from everloop.gateway.extension.codec_routes import codec_routes
+from everloop.gateway.extension.extension_routes import extension_routes
 from everloop.gateway.extension.health import Gauges, health_routes
-from everloop.gateway.extension.routes import extension_routes
-from everloop.gateway.http.calls import RawRoute
-from everloop.gateway.http.errors import failed, unserved
+from everloop.gateway.http.http_calls import RawRoute
+from everloop.gateway.http.http_errors import failed, unserved
 from everloop.gateway.http.origins import page_rules
 from everloop.gateway.http.requests import BodyLimits, HttpContext
 from everloop.gateway.operations.admission import Admission
-from everloop.gateway.operations.answers import Answers
-from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.operations.handler import TaskHandler
+from everloop.gateway.operations.input_files import InputFiles
 from everloop.gateway.operations.operation import OpenStreams
 from everloop.gateway.operations.push import PushOperations
+from everloop.gateway.operations.question_answers import Answers
 from everloop.gateway.services import Probe, Services
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.history import Histories
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.snapshots import Snapshots
-from everloop.gateway.tasks.steps import TaskSteps
 from everloop.gateway.tasks.streams import TaskStreams
 from everloop.gateway.tasks.sweep import SWEEP_PAUSE, Sweep
-from everloop.gateway.tasks.tasks import Tasks
+from everloop.gateway.tasks.task_steps import TaskSteps
+from everloop.gateway.tasks.task_workflows import Tasks
+from everloop.gateway.tasks.workflow_runs import Runs
 from everloop.runtime.redis import cancel
 from everloop.runtime.schedules.schedules import Schedules
 from everloop.runtime.temporal.deletions import Deletions

@@ -44,7 +44,7 @@ from temporalio.service import RPCError
 
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.temporal.describe import is_not_found, is_unavailable
-from everloop.stores.log.interface import InvalidPageTokenError
+from everloop.stores.log.log_types import InvalidPageTokenError
 from everloop.stores.push.configs import TooManyPushConfigsError
 from everloop.stores.push.deliveries import NotificationError
 from everloop.workflows.contract.failures import BLOB_MISSING
@@ -57,7 +57,7 @@ from everloop.workflows.contract.failures import BLOB_MISSING
 _Error = TypeVar("_Error", bound=A2AError)
 
 
-def known_as(
+def register_error(
     jsonrpc: int, http: int, grpc_status: str, reason: str
 ) -> Callable[[type[_Error]], type[_Error]]:
     """Register an error's codes for each binding. JSON-RPC leaves -32099 to -32000 to servers."""
@@ -95,27 +95,27 @@ class RefusalError(A2AError):
             self.headers["WWW-Authenticate"] = challenge
 
 
-@known_as(-32031, 401, "UNAUTHENTICATED", "UNAUTHENTICATED")
+@register_error(-32031, 401, "UNAUTHENTICATED", "UNAUTHENTICATED")
 class UnauthenticatedError(RefusalError):
     """The caller is not authenticated. `challenge` is the value of HTTP's WWW-Authenticate."""
 
 
-@known_as(-32032, 403, "PERMISSION_DENIED", "PERMISSION_DENIED")
+@register_error(-32032, 403, "PERMISSION_DENIED", "PERMISSION_DENIED")
 class ForbiddenError(RefusalError):
     """The caller is authenticated, and lacks permission."""
 
 
-@known_as(-32033, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS")
+@register_error(-32033, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS")
 class TooManyRequestsError(RefusalError):
     """The owner has exceeded a limit."""
 
 
-@known_as(-32600, 431, "RESOURCE_EXHAUSTED", "TOO_MANY_HEADERS")
+@register_error(-32600, 431, "RESOURCE_EXHAUSTED", "TOO_MANY_HEADERS")
 class TooManyHeadersError(RefusalError):
     """The request has more headers, or more metadata, than allowed."""
 
 
-@known_as(-32603, 503, "UNAVAILABLE", "UNAVAILABLE")
+@register_error(-32603, 503, "UNAVAILABLE", "UNAVAILABLE")
 class UnavailableNowError(RefusalError):
     """A required server does not respond."""
 
@@ -246,7 +246,7 @@ class TaskPausedError(UnavailableError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ErrorReply:
     """Response to a failure; without a `message`, with the failure's own text. `retry_after`: seconds."""
 
     error: type[A2AError]
@@ -263,32 +263,32 @@ STORE_FAILURES = (
 
 NO_SUCH_PAGE = "pageToken is not one that this list returned; leave it out to start over"
 
-_STORE_ANSWER = Answer(
+_STORE_ANSWER = ErrorReply(
     UnavailableNowError,
     "The task store does not answer. Nothing is lost: send the same request again in a few seconds.",
     retry_after=2,
 )
 
-ANSWERS: dict[type[Exception], Answer] = {
-    TaskUnknownError: Answer(TaskNotFoundError),
-    TaskReadOnlyError: Answer(UnsupportedOperationError),
-    TaskEndedError: Answer(UnsupportedOperationError),
-    TaskFullError: Answer(UnsupportedOperationError),
-    TaskTooLargeError: Answer(UnsupportedOperationError),
-    TaskBusyError: Answer(UnavailableNowError, retry_after=5),
-    AnswerInvalidError: Answer(InvalidParamsError),
-    MessageChangedError: Answer(InvalidParamsError),
-    KeyReusedError: Answer(InvalidParamsError),
-    TooManyPushConfigsError: Answer(InvalidParamsError),
-    InvalidPageTokenError: Answer(InvalidParamsError, NO_SUCH_PAGE),
-    TemporalUnavailableError: Answer(UnavailableNowError, retry_after=2),
-    PayloadLostError: Answer(InternalError),
-    PayloadsUnavailableError: Answer(UnavailableNowError, retry_after=2),
-    NoWorkerError: Answer(UnavailableNowError, retry_after=5),
-    TaskPausedError: Answer(UnavailableNowError, retry_after=30),
-    BlobsUnavailableError: Answer(UnavailableNowError, PayloadsUnavailableError.text, retry_after=2),
+ANSWERS: dict[type[Exception], ErrorReply] = {
+    TaskUnknownError: ErrorReply(TaskNotFoundError),
+    TaskReadOnlyError: ErrorReply(UnsupportedOperationError),
+    TaskEndedError: ErrorReply(UnsupportedOperationError),
+    TaskFullError: ErrorReply(UnsupportedOperationError),
+    TaskTooLargeError: ErrorReply(UnsupportedOperationError),
+    TaskBusyError: ErrorReply(UnavailableNowError, retry_after=5),
+    AnswerInvalidError: ErrorReply(InvalidParamsError),
+    MessageChangedError: ErrorReply(InvalidParamsError),
+    KeyReusedError: ErrorReply(InvalidParamsError),
+    TooManyPushConfigsError: ErrorReply(InvalidParamsError),
+    InvalidPageTokenError: ErrorReply(InvalidParamsError, NO_SUCH_PAGE),
+    TemporalUnavailableError: ErrorReply(UnavailableNowError, retry_after=2),
+    PayloadLostError: ErrorReply(InternalError),
+    PayloadsUnavailableError: ErrorReply(UnavailableNowError, retry_after=2),
+    NoWorkerError: ErrorReply(UnavailableNowError, retry_after=5),
+    TaskPausedError: ErrorReply(UnavailableNowError, retry_after=30),
+    BlobsUnavailableError: ErrorReply(UnavailableNowError, PayloadsUnavailableError.text, retry_after=2),
     **dict.fromkeys(_STORE_DOWN, _STORE_ANSWER),
-    NotificationError: Answer(UnavailableNowError, TemporalUnavailableError.text, retry_after=2),
+    NotificationError: ErrorReply(UnavailableNowError, TemporalUnavailableError.text, retry_after=2),
 }
 
 

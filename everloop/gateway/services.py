@@ -12,13 +12,13 @@ from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores
 from everloop.gateway.tasks.history import Histories
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.snapshots import Snapshots
-from everloop.gateway.tasks.steps import TaskSteps
-from everloop.gateway.tasks.tasks import Tasks
+from everloop.gateway.tasks.task_steps import TaskSteps
+from everloop.gateway.tasks.task_workflows import Tasks
+from everloop.gateway.tasks.workflow_runs import Runs
 from everloop.runtime.schedules.schedules import Schedules
 from everloop.runtime.temporal.deletions import Deletions
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 
 Probe = Callable[[], Awaitable[object]]
 """Request to a server; any exception means that the server is unusable."""

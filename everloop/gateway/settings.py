@@ -9,11 +9,11 @@ from pydantic_settings import NoDecode
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import Blobs
-from everloop.runtime.settings import WORDS, Settings
+from everloop.runtime.environment import WORDS, Settings
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.schedule_files import ScheduleFiles
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.conversations.store import Conversations
-from everloop.stores.log.store import TaskViews
+from everloop.stores.conversations.conversation_store import Conversations
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.quotas import Quotas
 from everloop.stores.secrets import Secrets

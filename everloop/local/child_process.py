@@ -29,7 +29,7 @@ class Service:
     """Command of a service, and its dependencies.
 
     `environment` None means the supervisor's own. `needs`: services that have to be ready before it
-    starts. `is_prepared`: its command is one of `everloop.local.prepared`, which waits for a line
+    starts. `is_prepared`: its command is one of `everloop.local.preloaded`, which waits for a line
     before it starts. `files` are descriptors that the process inherits. `leaves_at`: the signal at
     which it ends after its current work.
     """

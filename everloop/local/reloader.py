@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from everloop.local.child_process import ChildProcess, Service
-from everloop.local.errors import NotReadyError
+from everloop.local.stack_errors import NotReadyError
 from everloop.local.supervisor import POLL_INTERVAL, READY_TIMEOUT
 
 STOP_TIMEOUT = 5.0

@@ -17,10 +17,9 @@ import httpx2
 from everloop.agents.registry import AgentSettings
 from everloop.local.child_process import IsReady, Service
 from everloop.local.demo_model.script import MODEL
-from everloop.local.errors import LocalStackError
-from everloop.local.own_names import answering_to_own_names
-from everloop.local.ports import USUAL_PORTS, Ports, choose_ports
-from everloop.local.prepared import LISTENER
+from everloop.local.host_check import answering_to_own_names
+from everloop.local.port_numbers import USUAL_PORTS, StackPorts, choose_ports
+from everloop.local.preloaded import LISTENER
 from everloop.local.readiness import (
     http_answers,
     probing_client,
@@ -37,10 +36,11 @@ from everloop.local.servers import (
     valkey_command,
     write_password,
 )
-from everloop.local.settings import StackSettings
+from everloop.local.stack_errors import LocalStackError
+from everloop.local.stack_settings import StackSettings
 from everloop.local.supervisor import Supervisor
 from everloop.runtime.outbound.policy import is_loopback
-from everloop.runtime.telemetry.settings import Address, TelemetrySettings
+from everloop.runtime.telemetry.telemetry_settings import Address, TelemetrySettings
 
 LEDGER = "ledger.jsonl"
 AGENTS = "agents"
@@ -68,7 +68,7 @@ class LocalStack:
 
     directory: Path
     settings: StackSettings
-    ports: Ports
+    ports: StackPorts
     environment: Mapping[str, str]
     redis_password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     ui_server: Address = field(default_factory=lambda: Address(hidden_host(), free_port()))
@@ -129,8 +129,8 @@ class LocalStack:
         """Store the served agents: files as absolute paths, independent of the current working directory."""
         named = self.environment.get("EVERLOOP_AGENTS") or AgentSettings().agents
         places = {place: Path(place.strip()).expanduser() for place in named.split(",")}
-        known = [str(path.absolute()) if path.exists() else place for place, path in places.items()]
-        (self.directory / AGENTS).write_text(",".join(known))
+        paths = [str(path.absolute()) if path.exists() else place for place, path in places.items()]
+        (self.directory / AGENTS).write_text(",".join(paths))
 
     @property
     def blobs(self) -> Path:
@@ -202,9 +202,9 @@ class LocalStack:
     def _valkey(self) -> Service:
         data = self.directory / "valkey"
         data.mkdir(parents=True, exist_ok=True)
-        known = self.directory / REDIS_URL
-        known.touch(mode=0o600)
-        known.write_text(self.redis_url)
+        url_file = self.directory / REDIS_URL
+        url_file.touch(mode=0o600)
+        url_file.write_text(self.redis_url)
         command = valkey_command(self.ports.redis, data, write_password(self.redis_password, data))
         return Service("valkey", command, lambda _since: redis_answers(self.redis_url))
 
@@ -217,7 +217,7 @@ class LocalStack:
     def _prepared(
         self, name: str, is_ready: IsReady, *arguments: str, metrics: Address | None = None
     ) -> Service:
-        service = self._python(name, is_ready, "everloop.local.prepared", *arguments)
+        service = self._python(name, is_ready, "everloop.local.preloaded", *arguments)
         environment = {**(service.environment or {}), "EVERLOOP_METRICS_ADDRESS": str(metrics or "")}
         needs = ("temporal", "valkey")
         return replace(service, is_prepared=True, needs=needs, environment=environment)
@@ -281,7 +281,7 @@ async def running_stack(
         if fresh:
             _forget(directory)
         ports = choose_ports(
-            directory / "ports.json", settings.wanted_ports, say, {} if fresh else USUAL_PORTS
+            directory / "ports.json", settings.requested_ports, say, {} if fresh else USUAL_PORTS
         )
         stack = LocalStack(directory, settings, ports, environment)
         stack.note_agents()

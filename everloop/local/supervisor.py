@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 
 from everloop.local.child_process import ChildProcess, Service
-from everloop.local.errors import NotReadyError
+from everloop.local.stack_errors import NotReadyError
 
 READY_TIMEOUT = 60.0
 STOP_TIMEOUT = 10.0

@@ -20,8 +20,8 @@ from everloop.models.file import (
     meant,
     read_file,
 )
-from everloop.runtime.settings import Settings, StartError
-from everloop.workflows.contract.settings import ModelSettings
+from everloop.runtime.environment import Settings, StartError
+from everloop.workflows.contract.agent_settings import ModelSettings
 
 # Results of the catalogue.
 
@@ -159,7 +159,7 @@ class Catalogue:
         shipped = read_file(Path("models.toml"), files(__package__ or "").joinpath("models.toml").read_text())
         own = _read_own(file) if file else ModelsFile()
         readers = [
-            _Reader(name, shipped, own, variables)
+            _ProviderReader(name, shipped, own, variables)
             for name in dict.fromkeys([*shipped.providers, *own.providers])
         ]
         _check_own(file, own, readers)
@@ -184,23 +184,23 @@ class Catalogue:
         Raises:
             UnknownModelError: no model is set, or the provider does not exist.
         """
-        asked = name or self.default_model
-        if not asked:
+        chosen = name or self.default_model
+        if not chosen:
             raise UnknownModelError(
                 f"agent {agent_id!r} names no model: set EVERLOOP_MODEL, or Agent(model=…)"
             )
-        head, model = _parts(asked)
+        head, model = _parts(chosen)
         if not model:
             raise UnknownModelError(
-                f"agent {agent_id!r} asks {asked!r}, which names no model: "
+                f"agent {agent_id!r} asks {chosen!r}, which names no model: "
                 f"write provider/model, such as ollama/qwen3"
             )
         if head not in self.providers:
             near = get_close_matches(head, self.providers, n=1)
-            better = f"{near[0]}/{model}" if near else f"{_DEFAULT}/{asked}"
+            better = f"{near[0]}/{model}" if near else f"{_DEFAULT}/{chosen}"
             known = ", ".join(self.providers)
             raise UnknownModelError(
-                f"agent {agent_id!r} asks {asked!r}, and no provider is called {head!r}: "
+                f"agent {agent_id!r} asks {chosen!r}, and no provider is called {head!r}: "
                 f"did you mean {better}? There are {known}; models.toml (EVERLOOP_MODELS_FILE) may have more"
             )
         provider = self.providers[head]
@@ -224,7 +224,7 @@ def _read_own(file: Path) -> ModelsFile:
     return read_file(file, text)
 
 
-def _check_own(file: Path | None, own: ModelsFile, readers: Sequence["_Reader"]) -> None:
+def _check_own(file: Path | None, own: ModelsFile, readers: Sequence["_ProviderReader"]) -> None:
     providers = [reader.name for reader in readers]
     if homeless := next((reader.name for reader in readers if not reader.has_address), None):
         raise ModelsFileError(
@@ -239,7 +239,7 @@ def _check_own(file: Path | None, own: ModelsFile, readers: Sequence["_Reader"])
             )
 
 
-class _Reader:
+class _ProviderReader:
     """Makes a provider of its tables; `missing` are its unset variables."""
 
     def __init__(self, name: str, shipped: ModelsFile, own: ModelsFile, variables: Mapping[str, str]) -> None:
@@ -269,15 +269,15 @@ class _Reader:
         return Provider(self.name, **made, models=self._entries())
 
     def _address(self) -> str:
-        variable, known = self._table.get("base_url_variable", ""), self._table.get("base_url", "")
+        variable, fixed = self._table.get("base_url_variable", ""), self._table.get("base_url", "")
         given = self._variables.get(variable, "").strip()
         if not given:
-            return known or self._variable(variable, "the address")
+            return fixed or self._variable(variable, "the address")
         try:
             check_address(given)
         except ValueError as error:
             raise ModelsFileError(f"{variable}: {error}") from None
-        if known and given.rstrip("/") != known.rstrip("/"):
+        if fixed and given.rstrip("/") != fixed.rstrip("/"):
             # A server at another address is another provider: the shipped data do not apply to it.
             self._is_elsewhere = True
             shipped = {"base_url_variable": variable, "key_variable": self._table.get("key_variable", "")}

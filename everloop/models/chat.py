@@ -8,10 +8,10 @@ from pydantic import JsonValue
 
 from everloop.models.catalogue import ModelEntry, Provider
 from everloop.models.chat_reply import ChatReader, text_of_parts
-from everloop.models.client import HttpModel, Message, with_late_role, without_useless_choice
 from everloop.models.events import Object
 from everloop.models.interface import ModelRequest, OutputSchema
-from everloop.workflows.contract.settings import TOOL_CHOICES, ModelSettings
+from everloop.models.provider_client import HttpModel, Message, with_late_role, without_useless_choice
+from everloop.workflows.contract.agent_settings import TOOL_CHOICES, ModelSettings
 
 
 class Chat(HttpModel):

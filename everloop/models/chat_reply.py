@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from everloop.models.client import ReplyReader, read_usage
 from everloop.models.events import Object, is_object
 from everloop.models.interface import (
     MAX_OPAQUE,
@@ -27,6 +26,7 @@ from everloop.models.interface import (
     ThoughtDelta,
 )
 from everloop.models.opaque import extend, merge, without_flags
+from everloop.models.provider_client import ReplyReader, read_usage
 
 _REASONS: Mapping[str, EndReason] = {
     "length": "length",

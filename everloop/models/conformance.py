@@ -37,8 +37,8 @@ from everloop.models.interface import (
     ThoughtDelta,
     UnreadableReplyError,
 )
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.messages import ListedTool, Usage
-from everloop.workflows.contract.settings import ModelSettings
 
 BUSY_FOR = timedelta(seconds=7)
 """Retry delay that a provider sends with `ModelBusyError`."""
@@ -97,9 +97,9 @@ Check = Callable[[ProviderHarness], Awaitable[None]]
 _Kind = TypeVar("_Kind")
 
 
-def _expect(holds: bool, wanted: str, got: object) -> None:  # noqa: FBT001 -- the checked condition
+def _expect(holds: bool, expected: str, got: object) -> None:  # noqa: FBT001 -- the checked condition
     if not holds:
-        raise NotConformingError(f"expected {wanted}, got {got!r}")
+        raise NotConformingError(f"expected {expected}, got {got!r}")
 
 
 def _asking(*messages: dict[str, JsonValue], **fields: object) -> ModelRequest:
@@ -155,7 +155,7 @@ def _calls(deltas: Sequence[Delta]) -> list[tuple[str, str]]:
     ]
 
 
-def _asked(harness: ProviderHarness, number: int = -1) -> str:
+def _sent(harness: ProviderHarness, number: int = -1) -> str:
     _expect(bool(harness.requests), "a request in ProviderHarness.requests", harness.requests)
     return json.dumps(harness.requests[number], ensure_ascii=False)
 
@@ -189,8 +189,8 @@ async def arguments_are_whole(harness: ProviderHarness) -> None:
     """The joined pieces of a call equal the arguments of the provider, also after a text."""
     deltas = await _ask(harness, Played(text="I look it up.", calls=_CALLS), _asking(tools=(_TOOL,)))
     got = [_without_spaces(arguments) for _, arguments in _calls(deltas)]
-    wanted = [_without_spaces(arguments) for _, arguments in _CALLS]
-    _expect(got == wanted, f"the arguments {wanted}", got)
+    expected = [_without_spaces(arguments) for _, arguments in _CALLS]
+    _expect(got == expected, f"the arguments {expected}", got)
     _expect(_text(deltas) == "I look it up.", "the text before the calls", deltas)
 
 
@@ -272,8 +272,8 @@ async def opaque_fields_come_back(harness: ProviderHarness) -> None:
         shown = [delta for delta in deltas[:-1] if word in repr(delta)]
         _expect(not shown, "opaque fields in Ended alone", shown)
         await _reply(harness, model, _asking(*_as_history(deltas), tools=(_TOOL,)))
-    _expect(word in _asked(harness), f"{word!r} in the second request", _asked(harness))
-    _expect("not so small" in _asked(harness), "the results in the second request", _asked(harness))
+    _expect(word in _sent(harness), f"{word!r} in the second request", _sent(harness))
+    _expect("not so small" in _sent(harness), "the results in the second request", _sent(harness))
 
 
 def _as_history(deltas: Sequence[Delta]) -> list[dict[str, JsonValue]]:
@@ -307,7 +307,7 @@ async def a_schema_is_asked_for(harness: ProviderHarness) -> None:
     except OutputUnsupportedError:
         return
     _expect(_text(deltas) == '{"inhabitants": 7}', "the data as text", deltas)
-    _expect("inhabitants" in _asked(harness), "the schema in the request", _asked(harness))
+    _expect("inhabitants" in _sent(harness), "the schema in the request", _sent(harness))
 
 
 async def tools_are_sent_where_offered(harness: ProviderHarness) -> None:
@@ -315,8 +315,8 @@ async def tools_are_sent_where_offered(harness: ProviderHarness) -> None:
     async with harness.playing(Played(text="One."), Played(text="Two.")) as model:
         await _reply(harness, model, _asking(tools=(_TOOL,)))
         await _reply(harness, model)
-    _expect("look_up" in _asked(harness, -2), "the tool in the first request", _asked(harness, -2))
-    _expect("look_up" not in _asked(harness), "no tool in the second request", _asked(harness))
+    _expect("look_up" in _sent(harness, -2), "the tool in the first request", _sent(harness, -2))
+    _expect("look_up" not in _sent(harness), "no tool in the second request", _sent(harness))
 
 
 async def settings_are_sent(harness: ProviderHarness) -> None:
@@ -324,8 +324,8 @@ async def settings_are_sent(harness: ProviderHarness) -> None:
     async with harness.playing(Played(text="One."), Played(text="Two.")) as model:
         await _reply(harness, model, _asking(settings=ModelSettings(max_tokens=4321)))
         await _reply(harness, model)
-    _expect("4321" in _asked(harness, -2), "max_tokens in the first request", _asked(harness, -2))
-    _expect("4321" not in _asked(harness), "no max_tokens in the second request", _asked(harness))
+    _expect("4321" in _sent(harness, -2), "max_tokens in the first request", _sent(harness, -2))
+    _expect("4321" not in _sent(harness), "no max_tokens in the second request", _sent(harness))
 
 
 async def calls_run_side_by_side(harness: ProviderHarness) -> None:

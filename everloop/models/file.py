@@ -13,11 +13,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, Va
 from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
+from everloop.runtime.environment import OURS, StartError
 from everloop.runtime.outbound.policy import problem_of_headers
-from everloop.runtime.settings import OURS, StartError
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.parts import is_http_url
-from everloop.workflows.contract.settings import ModelSettings
 
 
 class ModelsFileError(StartError):
@@ -193,11 +193,11 @@ def _explain(problem: ErrorDetails) -> str:
     if problem["type"] not in _UNKNOWN:
         return f"{place}: {_EXPECTED.get(problem['type']) or problem['msg'].removeprefix(OURS)}"
     kind = next((each for each in reversed(table) if each in {"price", "settings"}), "".join(table[:1]))
-    known = sorted(_TABLES[kind])
-    near = get_close_matches(name, known, n=1)
-    return f"{place}: there is no such field; {meant(near, known)}"
+    names = sorted(_TABLES[kind])
+    near = get_close_matches(name, names, n=1)
+    return f"{place}: there is no such field; {meant(near, names)}"
 
 
-def meant(near: Sequence[str], known: Sequence[str]) -> str:
+def meant(near: Sequence[str], names: Sequence[str]) -> str:
     """Return a suggestion in place of an unknown name."""
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"

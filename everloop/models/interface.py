@@ -17,8 +17,8 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.messages import ListedTool, Usage
-from everloop.workflows.contract.settings import ModelSettings
 
 # Requests.
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from everloop.models.catalogue import Provider
-from everloop.models.client import HttpModel, Message, with_late_role, without_useless_choice
 from everloop.models.events import Object
 from everloop.models.interface import ModelRequest, OutputSchema
+from everloop.models.provider_client import HttpModel, Message, with_late_role, without_useless_choice
 from everloop.models.responses_reply import APART, ResponsesReader, followed
+from everloop.workflows.contract.agent_settings import TOOL_CHOICES, ModelSettings
 from everloop.workflows.contract.messages import ListedTool
-from everloop.workflows.contract.settings import TOOL_CHOICES, ModelSettings
 
 
 class Responses(HttpModel):

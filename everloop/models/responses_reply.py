@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from everloop.models.client import ReplyReader, read_usage
 from everloop.models.events import Object
 from everloop.models.interface import (
     CallDelta,
@@ -26,6 +25,7 @@ from everloop.models.interface import (
     TextDelta,
     ThoughtDelta,
 )
+from everloop.models.provider_client import ReplyReader, read_usage
 
 APART = "\n\n"
 """Separator of messages of one reply, and of paragraphs of one thought."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar, TypeVar
 
-from everloop.runtime.settings import StartError
+from everloop.runtime.environment import StartError
 
 PROBE_KEY = "probe"
 """A blob that every store holds from its first check on: its content is the id of the store."""

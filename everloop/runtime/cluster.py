@@ -178,9 +178,9 @@ class ClusterRedis(Redis):
         if isinstance(error, ResponseError) and _says_unserved(error):
             raise ConnectionError(f"the cluster does not serve a slot now: {error}") from error
 
-    def note_move(self, error: MovedError, asked: str) -> str:
+    def note_move(self, error: MovedError, source: str) -> str:
         """Record the new address of a slot and return it."""
-        address = _address(error, asked)
+        address = _address(error, source)
         self._owners[error.slot_id] = address
         self._is_stale = True
         return address
@@ -200,10 +200,10 @@ class ClusterRedis(Redis):
         Raises:
             redis.exceptions.ConnectionError: no node answers, or slots are without a node.
         """
-        known = sorted(set(self._owners))
-        random.shuffle(known)
+        addresses = sorted(set(self._owners))
+        random.shuffle(addresses)
         problem: Exception | None = None
-        for address in sorted(dict.fromkeys([*known, *self._addresses]), key=doubted.__eq__):
+        for address in sorted(dict.fromkeys([*addresses, *self._addresses]), key=doubted.__eq__):
             try:
                 async with asyncio.timeout(_LOOK_TIMEOUT):
                     ranges = cast("list[Any]", await self.node(address).execute_command("CLUSTER", "SLOTS"))
@@ -361,6 +361,6 @@ async def _execute(node: Redis, args: _Command, options: dict[str, Any], asking:
         return (await pipeline.execute())[-1]
 
 
-def _address(error: AskError, asked: str) -> str:
+def _address(error: AskError, source: str) -> str:
     """Return the redirection target; without a host it is the host of the node that replied."""
-    return f"{error.host or asked.rpartition(':')[0]}:{error.port}"
+    return f"{error.host or source.rpartition(':')[0]}:{error.port}"

@@ -28,5 +28,5 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def _escaped(sign: str, *, lines: bool) -> str:
-    is_seen = (sign.isprintable() and not _UNSEEN.fullmatch(sign)) or (lines and sign == "\n")
-    return sign if is_seen else json.dumps(sign)[1:-1]
+    is_visible = (sign.isprintable() and not _UNSEEN.fullmatch(sign)) or (lines and sign == "\n")
+    return sign if is_visible else json.dumps(sign)[1:-1]

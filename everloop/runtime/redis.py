@@ -21,8 +21,8 @@ from redis.typing import EncodableT
 
 from everloop.runtime.cluster import ClusterRedis
 from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
-from everloop.runtime.encryption.keys import EncryptionSettings
-from everloop.runtime.settings import Settings, StartError
+from everloop.runtime.encryption.key_file import EncryptionSettings
+from everloop.runtime.environment import Settings, StartError
 
 MINIMUM_VERSION = (6, 2)
 SOCKET_TIMEOUT = 10.0

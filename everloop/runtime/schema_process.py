@@ -60,8 +60,8 @@ def _bound_memory() -> None:
 
 def _answer(line: bytes) -> dict[str, Any]:
     try:
-        asked = json.loads(line)
-        schema = _in_known_dialect(asked["schema"])
+        request = json.loads(line)
+        schema = _in_supported_dialect(request["schema"])
         validator = jsonschema_rs.validator_for(
             schema, offline=True, validate_formats=False, pattern_options=PATTERNS
         )
@@ -70,11 +70,11 @@ def _answer(line: bytes) -> dict[str, Any]:
     except ValueError as error:  # jsonschema_rs.ValidationError is one, as is its error for too deep
         return {"problem": str(getattr(error, "message", error))[:LONGEST_TEXT]}
     violations: list[dict[str, Any]] = []
-    for number, value in enumerate(asked["values"]):
-        if len(violations) == asked["most"]:
+    for number, value in enumerate(request["values"]):
+        if len(violations) == request["most"]:
             break
         if not validator.is_valid(value):  # much faster than listing what is wrong
-            errors = islice(validator.iter_errors(value), asked["most"] - len(violations))
+            errors = islice(validator.iter_errors(value), request["most"] - len(violations))
             violations += [{"value": number, **_violation(error, schema)} for error in errors]
     return {"violations": violations}
 
@@ -95,15 +95,15 @@ def _at(schema: Any, path: list[str | int]) -> object:  # noqa: ANN401 -- JSON
     return schema
 
 
-def _in_known_dialect(schema: Any) -> Any:  # noqa: ANN401 -- JSON
+def _in_supported_dialect(schema: Any) -> Any:  # noqa: ANN401 -- JSON
     """Return a schema without the name of an unknown dialect; 2020-12 applies then."""
     if not isinstance(schema, dict):
         return schema
-    known = cast("dict[str, Any]", schema)
-    named = known.get("$schema")
+    fields = cast("dict[str, Any]", schema)
+    named = fields.get("$schema")
     if not isinstance(named, str) or any(draft in named for draft in _DRAFTS):
-        return known
-    return {keyword: value for keyword, value in known.items() if keyword != "$schema"}
+        return fields
+    return {keyword: value for keyword, value in fields.items() if keyword != "$schema"}
 
 
 if __name__ == "__main__":

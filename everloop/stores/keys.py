@@ -2,7 +2,7 @@
 
 from urllib.parse import quote, unquote
 
-from everloop.workflows.contract.names import known_id, quoted
+from everloop.workflows.contract.names import nonempty_id, quoted
 
 
 def _task(task_id: str) -> str:
@@ -11,7 +11,7 @@ def _task(task_id: str) -> str:
     Raises:
         TaskUnnamedError: The id is empty.
     """
-    root, slash, path = known_id(task_id).partition("/")
+    root, slash, path = nonempty_id(task_id).partition("/")
     return f"everloop:task:{{{root}}}{slash}{path}"
 
 
@@ -192,7 +192,7 @@ EXPIRING_ARTIFACTS_KEY = "everloop:artifacts:expiring"
 PENDING_BLOBS_KEY = "everloop:artifact-blobs:pending"
 """Redis sorted set: keys of the sets of pending blobs, by the time of the last put into each."""
 
-ARTIFACTS_KNOWN_SINCE_KEY = "everloop:artifacts:known-since"
+ARTIFACTS_LISTED_SINCE_KEY = "everloop:artifacts:known-since"
 """Redis string: the time since which this Redis has all artifacts, in seconds."""
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from pydantic import Field
 
-from everloop.runtime.settings import Settings
+from everloop.runtime.environment import Settings
 
 TASK_TTL = timedelta(days=7)
 """How long what can be rebuilt from Temporal is kept after its last change."""

@@ -89,7 +89,7 @@ class HeldBackError(ModelError):
 
 
 @dataclass
-class Passage:
+class ProviderCall:
     """A call that has entered. The caller sets its outcome, apart from errors."""
 
     chosen: ChosenModel
@@ -100,14 +100,14 @@ class Passage:
     """Actual tokens of the call, None if unknown."""
     outcome: Outcome = "other"
     """"answered" from the first chunk of the reply on."""
-    asked: timedelta = field(default=timedelta())
+    retry_after: timedelta = field(default=timedelta())
     is_free: bool = False
     """True if the call is not counted."""
 
     def fail(self, error: ModelError) -> None:
         """Set the outcome from an error."""
         if isinstance(error, ModelBusyError):
-            self.outcome, self.asked = "busy", error.retry_after or timedelta()
+            self.outcome, self.retry_after = "busy", error.retry_after or timedelta()
         elif isinstance(error, ModelDownError):
             self.outcome = "down"
         elif isinstance(error, ModelRefusedError):
@@ -134,7 +134,7 @@ class ProviderGates:
         self._is_away = False
 
     @asynccontextmanager
-    async def hold(self, chosen: ChosenModel, call: str, tokens: int) -> AsyncGenerator[Passage]:
+    async def hold(self, chosen: ChosenModel, call: str, tokens: int) -> AsyncGenerator[ProviderCall]:
         """Enter, and count the call as long as the block runs.
 
         `call` names it over all its attempts. `tokens` is an estimate. It is limited to the provider's tokens
@@ -143,25 +143,25 @@ class ProviderGates:
         Raises:
             HeldBackError: The call has to wait for more than `MAX_WAIT`.
         """
-        passage = Passage(chosen, call, min(tokens, chosen.provider.tokens_per_minute or tokens))
-        await self._wait_to_enter(passage)
+        entered = ProviderCall(chosen, call, min(tokens, chosen.provider.tokens_per_minute or tokens))
+        await self._wait_to_enter(entered)
         stopped = asyncio.Event()
-        renewing = None if passage.is_free else asyncio.create_task(self._renew_until(stopped, passage))
+        renewing = None if entered.is_free else asyncio.create_task(self._renew_until(stopped, entered))
         try:
-            yield passage
+            yield entered
         except ModelError as error:
-            passage.fail(error)
+            entered.fail(error)
             raise
         finally:
             stopped.set()
             if renewing:
                 renewing.cancel()
-            await self._end(passage)
+            await self._end(entered)
 
-    async def _wait_to_enter(self, passage: Passage) -> None:
-        provider, model = passage.chosen.provider, passage.chosen.model
+    async def _wait_to_enter(self, entering: ProviderCall) -> None:
+        provider, model = entering.chosen.provider, entering.chosen.model
         if self._clock() < self._free_until.get(provider.name, {}).get(model, 0):
-            passage.is_free = True
+            entering.is_free = True
             return
         keys = [*_keys(provider.name), provider_tickets_key(provider.name)]
         wait_left = MAX_WAIT
@@ -169,20 +169,20 @@ class ProviderGates:
             self._enter,
             keys,
             [
-                passage.call,
+                entering.call,
                 model,
                 self._ms_since_answer(provider.name),
                 _ms(self._slot),
                 provider.concurrency or 0,
                 _share(1, provider.requests_per_minute),
-                _share(passage.tokens, provider.tokens_per_minute),
+                _share(entering.tokens, provider.tokens_per_minute),
                 *map(_ms, (AHEAD, CLOCK_SLIP, TICKET)),
                 _LOOK,
             ],
         ):
             why, wait = cast("tuple[Why | Literal['free'], int]", answer)
             if why == "free":
-                passage.is_free = True
+                entering.is_free = True
                 free_until = self._clock() + LOOK_AGAIN.total_seconds()
                 self._free_until.setdefault(provider.name, {})[model] = free_until
                 return
@@ -191,36 +191,36 @@ class ProviderGates:
             if why == "slots":  # spread the calls
                 delay *= random.uniform(0.5, 1.5)  # noqa: S311 -- no secret
             if delay > wait_left:
-                raise HeldBackError(passage.chosen, why, timedelta(seconds=delay))
+                raise HeldBackError(entering.chosen, why, timedelta(seconds=delay))
             wait_left -= delay
             await asyncio.sleep(delay)
 
-    async def _renew_until(self, stopped: asyncio.Event, passage: Passage) -> None:
+    async def _renew_until(self, stopped: asyncio.Event, entered: ProviderCall) -> None:
         """Renew until then. Redis' client may lose a cancellation in Python 3.11 (`asyncio.wait_for`)."""
-        name = passage.chosen.provider.name
+        name = entered.chosen.provider.name
         while not stopped.is_set():
             await asyncio.sleep(self._slot.total_seconds() / 3)
-            comes = int(passage.outcome == "answered")
-            answer = await self._run(self._renew, _keys(name), [passage.call, _ms(self._slot), comes])
+            comes = int(entered.outcome == "answered")
+            answer = await self._run(self._renew, _keys(name), [entered.call, _ms(self._slot), comes])
             _report(name, answer)
 
-    async def _end(self, passage: Passage) -> None:
-        provider = passage.chosen.provider
+    async def _end(self, entered: ProviderCall) -> None:
+        provider = entered.chosen.provider
         since_answer = self._ms_since_answer(provider.name)
-        if passage.outcome in {"answered", "busy"}:
+        if entered.outcome in {"answered", "busy"}:
             self._answered[provider.name] = self._clock()
-        is_news = passage.outcome == "down" or passage.asked or provider.name not in self._free_until
-        if passage.is_free and not is_news:
+        is_news = entered.outcome == "down" or entered.retry_after or provider.name not in self._free_until
+        if entered.is_free and not is_news:
             return
         self._free_until.pop(provider.name, None)
-        more = 0 if passage.used is None else passage.used - passage.tokens
+        more = 0 if entered.used is None else entered.used - entered.tokens
         arguments = [
-            passage.call,
-            passage.chosen.model,
+            entered.call,
+            entered.chosen.model,
             since_answer,
-            passage.outcome,
+            entered.outcome,
             _share(more, provider.tokens_per_minute),
-            _ms(passage.asked),
+            _ms(entered.retry_after),
             FAILURES,
             *map(_ms, (FAILURE_TIME, FIRST_PAUSE, LONGEST_PAUSE)),
         ]

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pydantic import Field, ValidationInfo, field_validator
 from redis.asyncio import Redis
 
-from everloop.runtime.settings import Settings
+from everloop.runtime.environment import Settings
 from everloop.stores.keys import (
     announced_tasks_key,
     new_schedules_key,

@@ -49,10 +49,10 @@ class Secrets:
 
     async def get(self, task_id: str, name: str) -> JsonValue:
         """Return an accepted secret, or None."""
-        kept = cast("str | None", await self._redis.hget(secrets_key(task_id), _accepted(name)))
-        if kept is None:
+        sealed = cast("str | None", await self._redis.hget(secrets_key(task_id), _accepted(name)))
+        if sealed is None:
             return None
-        return cast("JsonValue", json.loads(self._cipher.unseal_text(kept, _purpose(task_id))))
+        return cast("JsonValue", json.loads(self._cipher.unseal_text(sealed, _purpose(task_id))))
 
     async def forget(self, task_id: str) -> None:
         """Delete all secrets of a task, accepted or not. Repeating it changes nothing."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 from pydantic import Field
 
-from everloop.runtime.settings import Settings
+from everloop.runtime.environment import Settings
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -98,7 +98,7 @@ def _find_encoding(folder: Path | None) -> "Encoding | None":
     The data is checked first, because tiktoken would download missing or damaged data.
     """
     for data in KNOWN_DATA:
-        if folder and _is_whole(folder / data.file, data):
+        if folder and _is_intact(folder / data.file, data):
             from tiktoken import get_encoding  # noqa: PLC0415 -- only who has its data needs it
 
             return get_encoding(data.encoding)
@@ -121,7 +121,7 @@ def estimate_tokens(message: ConversationMessage) -> int:
     return MESSAGE_TOKENS - sum(map(len, texts)) // -CHARACTERS_PER_TOKEN + FILE_TOKENS * files
 
 
-def _is_whole(path: Path, data: EncodingData) -> bool:
+def _is_intact(path: Path, data: EncodingData) -> bool:
     try:
         return sha256(path.read_bytes()).hexdigest() == data.sha256
     except OSError:

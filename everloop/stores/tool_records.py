@@ -174,8 +174,8 @@ class ToolRecords:
     def keeping(self, lease: Lease, call_id: str, value: JsonValue) -> Step[bool]:
         """Return the step of `keep`."""
         text = json.dumps(value)
-        kept = "" if value is None else self._cipher.seal_text(text, _purpose(lease.task_id, call_id))
-        return self._step("keep", lease, self._keys(lease), [self._ttl, call_id, kept], bool)
+        sealed = "" if value is None else self._cipher.seal_text(text, _purpose(lease.task_id, call_id))
+        return self._step("keep", lease, self._keys(lease), [self._ttl, call_id, sealed], bool)
 
     async def kept(self, task_id: str, call_id: str) -> JsonValue:
         """Return the stored value, or None."""

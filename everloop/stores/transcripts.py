@@ -75,17 +75,17 @@ class Transcripts:
         new: Sequence[TranscriptMessage] = (),
         *,
         previous_run: str = "",
-        known: int = 0,
+        cached: int = 0,
     ) -> OpenedTranscript:
         """Write `new` as the last of `length` positions, then read all of them and the one after.
 
         Positions before `new` that are missing in this run are first copied from `previous_run`, which it
-        continues. The first `known` messages are not read.
+        continues. The first `cached` messages are not read.
         """
-        step = self.opening(task_id, run_id, length, new, previous_run=previous_run, known=known)
+        step = self.opening(task_id, run_id, length, new, previous_run=previous_run, cached=cached)
         if new or previous_run:
             return (await run_scripts(self._redis, step))[0]
-        positions = list(map(str, range(known, length + 1)))
+        positions = list(map(str, range(cached, length + 1)))
         return step.read(await self._redis.hmget(transcript_key(task_id, run_id), positions))
 
     def opening(  # noqa: PLR0913 -- as of `open`, each by its name
@@ -96,7 +96,7 @@ class Transcripts:
         new: Sequence[TranscriptMessage] = (),
         *,
         previous_run: str = "",
-        known: int = 0,
+        cached: int = 0,
         lease: Lease | None = None,
         claims: str = "",
     ) -> Step[OpenedTranscript]:
@@ -108,13 +108,13 @@ class Transcripts:
             *lease_words(lease, claims),
             self._seconds,
             start,
-            known,
+            cached,
             length,
             *entries.encode(start, new),
         ]
 
-        def read(kept: Sequence[str | None]) -> OpenedTranscript:
-            return entries.decode(kept, new[max(known - start, 0) :])
+        def read(stored: Sequence[str | None]) -> OpenedTranscript:
+            return entries.decode(stored, new[max(cached - start, 0) :])
 
         return Step(task_id, "transcript/open.lua", keys, words, read)
 
@@ -133,11 +133,11 @@ class Transcripts:
             for position in positions:
                 pipeline.hstrlen(key, str(position))
             sizes = cast("list[int]", await pipeline.execute())
-        wanted = fitting(zip(positions, sizes, strict=True), max_bytes)
-        fields = [str(position) for position in wanted]
-        kept = cast("list[str | None]", await self._redis.hmget(key, fields)) if fields else []
+        chosen = fitting(zip(positions, sizes, strict=True), max_bytes)
+        fields = [str(position) for position in chosen]
+        stored = cast("list[str | None]", await self._redis.hmget(key, fields)) if fields else []
         newest, room = list[tuple[int, TranscriptMessage]](), max_bytes
-        for position, entry in reversed([*zip(wanted, kept, strict=True)]):
+        for position, entry in reversed([*zip(chosen, stored, strict=True)]):
             message = entries.parse(entry) if entry else None
             if message and (size := measure(message)) <= room:  # a compressed entry is larger now
                 newest.append((position, message))
@@ -228,9 +228,9 @@ class _Entries:
         packed = (self.cipher.pack(text, self.purpose) for text in texts)
         return [word for position, entry in enumerate(packed, start) for word in (position, entry)]
 
-    def decode(self, kept: Sequence[str | None], new: Sequence[TranscriptMessage]) -> OpenedTranscript:
+    def decode(self, stored: Sequence[str | None], new: Sequence[TranscriptMessage]) -> OpenedTranscript:
         """Combine the entries that were read, of which the last is the reply, with the new messages."""
-        *before, reply = (self.parse(entry) if entry else None for entry in kept)
+        *before, reply = (self.parse(entry) if entry else None for entry in stored)
         messages = (*(message for message in before if message), *new)
         return OpenedTranscript(
             messages=messages if len(messages) == len(before) + len(new) else None,

@@ -4,9 +4,6 @@ from everloop.local.demo_model.chat_request import ChatRequest as ChatRequest
 from everloop.local.demo_model.completion import Call as Call
 from everloop.local.demo_model.completion import Refusal as Refusal
 from everloop.local.demo_model.completion import Reply as Reply
-from everloop.testing.app import App as App
-from everloop.testing.app import StartApp as StartApp
-from everloop.testing.app import running as running
 from everloop.testing.cases import Case as Case
 from everloop.testing.cases import export as export
 from everloop.testing.errors import AgentsError as AgentsError
@@ -24,3 +21,6 @@ from everloop.testing.model import cut as cut
 from everloop.testing.model import fail as fail
 from everloop.testing.recording import Recording as Recording
 from everloop.testing.run import run as run
+from everloop.testing.running_app import App as App
+from everloop.testing.running_app import StartApp as StartApp
+from everloop.testing.running_app import running as running

@@ -17,12 +17,12 @@ from pydantic_core import to_json, to_jsonable_python
 
 from everloop.agents.agent import Output
 from everloop.client import Client, Part, Result
-from everloop.client.extension.past import PastEvent
+from everloop.client.extension.history_calls import PastEvent
 from everloop.local.demo_model.completion import Call, Reply
-from everloop.testing.app import App
 from everloop.testing.errors import CaseError
 from everloop.testing.model import Script
 from everloop.testing.recording import differences
+from everloop.testing.running_app import App
 
 FORMAT: Literal["everloop-case/1"] = "everloop-case/1"
 
@@ -134,8 +134,8 @@ class Case(BaseModel):
         )
         without_results = [call.model_copy(update={"result": ""}) for call in self.expected.calls]
         data = _as_model(self.expected.data, type(cast("object", result.data)))
-        wanted = self.expected.model_copy(update={"calls": without_results, "data": data})
-        found = list(differences(wanted.model_dump(), told.model_dump(), words=("expected", "got")))
+        expected = self.expected.model_copy(update={"calls": without_results, "data": data})
+        found = list(differences(expected.model_dump(), told.model_dump(), words=("expected", "got")))
         if found:
             raise CaseError(f"the task came to something else: {'; '.join(found)}")
 

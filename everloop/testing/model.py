@@ -20,10 +20,10 @@ import uvicorn
 from pydantic import BaseModel, JsonValue
 from starlette.applications import Starlette
 
-from everloop.activities.narrator.story import INSTRUCTIONS
-from everloop.local.demo_model.app import build_app
+from everloop.activities.narrator.progress_summary import INSTRUCTIONS
 from everloop.local.demo_model.chat_request import ChatRequest
 from everloop.local.demo_model.completion import Call, Refusal, Reply
+from everloop.local.demo_model.model_server import build_app
 from everloop.models.catalogue import Catalogue, Provider
 from everloop.runtime.user_code import error_text, translate_base_exceptions
 from everloop.testing.errors import ScriptError
@@ -230,7 +230,7 @@ def _listed(request: ChatRequest) -> str:
 # Serving in this process.
 
 
-class _Server(uvicorn.Server):
+class _ModelServer(uvicorn.Server):
     """A server that leaves signals to the test run."""
 
     @contextmanager
@@ -246,7 +246,7 @@ async def served(app: Starlette) -> AsyncGenerator[str]:
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
         )
-        server = _Server(config)
+        server = _ModelServer(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield f"http://{_LOOPBACK}:{listener.getsockname()[1]}"

@@ -14,7 +14,7 @@ except ImportError:
     from pytest import fixture  # noqa: PT013 -- anyio's plugin takes it
 
 if TYPE_CHECKING:
-    from everloop.testing.app import App, StartApp
+    from everloop.testing.running_app import App, StartApp
 
 
 @fixture
@@ -23,7 +23,7 @@ async def everloop_app() -> AsyncGenerator["StartApp"]:
     async with AsyncExitStack() as opened:
 
         async def start(*agents: Any, **options: Any) -> "App[Any]":  # noqa: ANN401 -- those of running
-            from everloop.testing.app import running  # noqa: PLC0415 -- see the head of this module
+            from everloop.testing.running_app import running  # noqa: PLC0415 -- see the head of this module
 
             return await opened.enter_async_context(running(*agents, **options))
 

@@ -63,7 +63,7 @@ class FoundAgent:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _WorkerPlan:
     path: list[str]
     agents: list[FoundAgent]
     queues: tuple[str, ...]
@@ -93,7 +93,7 @@ def quiet_logs() -> Generator[None]:
             structlog.reset_defaults()
 
 
-class WorkerProcess:
+class WorkerUnderTest:
     """A worker in its own process, with this process's environment."""
 
     def __init__(self, agents: Sequence[Agent], queues: tuple[str, ...], catalogue: Catalogue) -> None:
@@ -103,7 +103,7 @@ class WorkerProcess:
             WorkerProcessError: an agent has no name.
         """
         found = [_found(agent) for agent in agents]
-        self._plan = pickle.dumps(_Plan(sys.path, found, queues, catalogue))
+        self._plan = pickle.dumps(_WorkerPlan(sys.path, found, queues, catalogue))
         self._environment = dict(os.environ)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -216,7 +216,7 @@ def _end_with_the_test() -> None:
     os._exit(0)
 
 
-async def _work(plan: _Plan, told: int) -> None:
+async def _work(plan: _WorkerPlan, told: int) -> None:
     sys.path[:] = plan.path
     agents = AgentRegistry([each.load() for each in plan.agents])
     settings = WorkerSettings(shutdown_grace=0)

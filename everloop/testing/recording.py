@@ -29,7 +29,7 @@ FORMAT: Literal["everloop-recording/1"] = "everloop-recording/1"
 SILENCE = 300.0
 """Timeout in seconds of a silent provider."""
 
-_KEPT_HEADERS = ("content-type", "retry-after")
+_RECORDED_HEADERS = ("content-type", "retry-after")
 _OF_ONE_HOP = {"host", "content-length", "connection", "transfer-encoding", "accept-encoding"}
 _NEVER_THE_SAME = {"prompt_cache_key", "user", "safety_identifier"}
 _ID = re.compile(
@@ -124,7 +124,7 @@ class Recording(StandIn):
         provider = self._providers[request.path_params["provider"]]
         path, body = request.path_params["path"], await request.body()
         headers = {name: value for name, value in request.headers.items() if name not in _OF_ONE_HOP}
-        asked = client.build_request(
+        sent_request = client.build_request(
             "POST",
             f"{provider.base_url.rstrip('/')}/{path}",
             params=dict(request.query_params),
@@ -132,7 +132,7 @@ class Recording(StandIn):
             headers={**headers, "accept-encoding": "identity"},
         )
         try:
-            answer = await client.send(asked, stream=True)
+            answer = await client.send(sent_request, stream=True)
         except httpx2.HTTPError as error:
             self.problems.append(f"provider {provider.name!r} cannot be reached: {type(error).__name__}")
             return _refusal(self.problems[0])
@@ -141,7 +141,7 @@ class Recording(StandIn):
             path=path,
             request=json.loads(self._hidden(body.decode())),
             status=answer.status_code,
-            headers={name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers},
+            headers={name: answer.headers[name] for name in _RECORDED_HEADERS if name in answer.headers},
             body=[],
         )
 
@@ -187,13 +187,13 @@ class Recording(StandIn):
 
     async def _play(self, request: Request) -> Response:
         body = json.loads(await request.body())
-        asked = self._comparable(body)
+        comparable = self._comparable(body)
         for exchange in self._left:
-            if self._comparable(exchange.request) == asked:
+            if self._comparable(exchange.request) == comparable:
                 self._left.remove(exchange)
                 pieces = [piece.encode() for piece in exchange.body]
                 return StreamingResponse(_each(pieces), exchange.status, exchange.headers)
-        self.problems.append(self._described(asked))
+        self.problems.append(self._described(comparable))
         return _refusal("the recording has no reply; the test says why")
 
     def _comparable(self, request: JsonValue) -> JsonValue:
@@ -216,7 +216,7 @@ class Recording(StandIn):
 
         return plain(request)
 
-    def _described(self, asked: JsonValue) -> str:
+    def _described(self, request: JsonValue) -> str:
         """Describe how a request differs from the next recorded one."""
         count = len(self._tape.exchanges)
         if not self._left:
@@ -225,7 +225,7 @@ class Recording(StandIn):
                 "delete the file to tape anew"
             )
         taped = [self._comparable(exchange.request) for exchange in self._left]
-        found = min((list(differences(each, asked)) for each in taped), key=len)
+        found = min((list(differences(each, request)) for each in taped), key=len)
         shown = "; ".join(found[:_MOST_DIFFERENCES])
         more = f"; and {len(found) - _MOST_DIFFERENCES} more" if len(found) > _MOST_DIFFERENCES else ""
         return (
@@ -250,18 +250,18 @@ def _refusal(message: str) -> Response:
 
 
 def differences(
-    taped: JsonValue, asked: JsonValue, place: str = "", words: tuple[str, str] = ("taped", "now")
+    taped: JsonValue, sent: JsonValue, place: str = "", words: tuple[str, str] = ("taped", "now")
 ) -> Iterator[str]:
     """Yield the differences of two values as text; `words`: the names of the two."""
-    if isinstance(taped, dict) and isinstance(asked, dict):
-        for key in dict.fromkeys([*taped, *asked]):
-            yield from differences(taped.get(key), asked.get(key), f"{place}.{key}" if place else key, words)
-    elif isinstance(taped, list) and isinstance(asked, list):
-        for index in range(max(len(taped), len(asked))):
-            before, now = (each[index] if index < len(each) else None for each in (taped, asked))
+    if isinstance(taped, dict) and isinstance(sent, dict):
+        for key in dict.fromkeys([*taped, *sent]):
+            yield from differences(taped.get(key), sent.get(key), f"{place}.{key}" if place else key, words)
+    elif isinstance(taped, list) and isinstance(sent, list):
+        for index in range(max(len(taped), len(sent))):
+            before, now = (each[index] if index < len(each) else None for each in (taped, sent))
             yield from differences(before, now, f"{place}[{index}]", words)
-    elif taped != asked:
-        yield f"{place or 'all of it'}: {words[0]} {_shown(taped)}, {words[1]} {_shown(asked)}"
+    elif taped != sent:
+        yield f"{place or 'all of it'}: {words[0]} {_shown(taped)}, {words[1]} {_shown(sent)}"
 
 
 def _shown(value: JsonValue) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from everloop.agents.agent import Agent, Output
 from everloop.client import Content, Result
 from everloop.client.sync import LoopThread
-from everloop.testing.app import running
 from everloop.testing.model import StandIn
+from everloop.testing.running_app import running
 
 LONGEST = 3600.0
 """Default timeout of a task in seconds."""

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from everloop.agents.mcp import launcher
-from everloop.runtime.telemetry.settings import Address
+from everloop.runtime.telemetry.telemetry_settings import Address
 
 STEADY_AFTER = 60.0
 """Seconds after which a failing process is restarted rather than taken for misconfigured. On a busy

@@ -18,7 +18,7 @@ from temporalio.worker import (
     WorkerTuner,
 )
 
-from everloop.runtime.settings import Settings
+from everloop.runtime.environment import Settings
 from everloop.workflows.contract import names
 from everloop.workflows.contract.names import WORKER_QUEUES
 

@@ -8,7 +8,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 
-from everloop.workflows import approvals, people, reporting
+from everloop.workflows import approvals, human_input, reporting
 from everloop.workflows.conclusion import Conclusion
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import NarrateInput
@@ -18,7 +18,7 @@ from everloop.workflows.contract.parts import shorten
 from everloop.workflows.contract.ports import NarratorPort
 from everloop.workflows.contract.questions import (
     Answer,
-    Approval,
+    ApproveInput,
     ApproverAnswer,
     InvalidAnswerError,
     Note,
@@ -35,10 +35,10 @@ from everloop.workflows.contract.tasks import (
     TranscriptPage,
     begun,
 )
-from everloop.workflows.limits import TaskStoppedError, final_failure, has_room, time_is_up
 from everloop.workflows.loop import Loop
 from everloop.workflows.scope import TaskScope, narration
 from everloop.workflows.state import CarriedTask, Phase, TaskRunState
+from everloop.workflows.task_limits import TaskStoppedError, final_failure, has_room, time_is_up
 
 EXCERPT_LENGTH = 200
 
@@ -112,8 +112,8 @@ class AgentTask:
         same result for the same update id.
         """
         state = self._state
-        if known := state.digest_of(message):
-            return known
+        if stored_digest := state.digest_of(message):
+            return stored_digest
         content = state.note_message(message)
         if answer := approvals.find_answer(state, message):
             state.take_answer(answer, message)
@@ -157,61 +157,63 @@ class AgentTask:
         await workflow.wait_condition(lambda: not self._scope.has_hidden_task)
         return Route(message=self._message, digest=self._task.digest)
 
-    @workflow.signal(description=people.OPERATOR_SIGNALS["approve"])
+    @workflow.signal(description=human_input.OPERATOR_SIGNALS["approve"])
     def approve(self, *inputs: object) -> None:
-        """Answer the question of a call as an operator, with an `Approval`."""
+        """Answer the question of a call as an operator, with an `ApproveInput`."""
         state = self._state
-        with people.noting(state, "approve"):
-            answer = approvals.decide(state, people.read(Approval, inputs, approvals.example_signal(state)))
+        with human_input.noting(state, "approve"):
+            answer = approvals.decide(
+                state, human_input.read(ApproveInput, inputs, approvals.example_signal(state))
+            )
             state.take_answer(answer)
             state.last_signal = f"`approve` answered `{answer.question_id}`"
 
-    @workflow.signal(description=people.OPERATOR_SIGNALS["skip_call"])
+    @workflow.signal(description=human_input.OPERATOR_SIGNALS["skip_call"])
     def skip_call(self, *inputs: object) -> None:
         """End a pending call as an operator, with a `SkippedCall`; the task goes on without its result."""
         state = self._state
-        with people.noting(state, "skip_call"):
-            skipped = people.read(SkippedCall, inputs or ({},), '{"call_id": "…", "note": "…"}')
+        with human_input.noting(state, "skip_call"):
+            skipped = human_input.read(SkippedCall, inputs or ({},), '{"call_id": "…", "note": "…"}')
             call = approvals.find_pending(state, skipped.call_id)
             state.skipped[call.id] = skipped.note
             state.last_signal = f"`skip_call` ends `{call.id}`, a call of `{call.name}`"
 
-    @workflow.signal(description=people.OPERATOR_SIGNALS["resume"])
+    @workflow.signal(description=human_input.OPERATOR_SIGNALS["resume"])
     def resume(self, *inputs: object) -> None:
         """Continue after a failure, when the task waits for an operator."""
-        with people.noting(self._state, "resume"):
+        with human_input.noting(self._state, "resume"):
             if not self._state.waits_for_resume:
-                raise people.RefusedSignalError("the task waits with no failure")
+                raise human_input.RefusedSignalError("the task waits with no failure")
             self._state.waits_for_resume = ""
             self._state.last_signal = "`resume` let the task go on"
 
-    @workflow.signal(description=people.OPERATOR_SIGNALS["note"])
+    @workflow.signal(description=human_input.OPERATOR_SIGNALS["note"])
     def note(self, *inputs: object) -> None:
         """Record an operator's action elsewhere in the task, with a `Note`."""
-        with people.noting(self._state, "note"):
-            noted = people.read(Note, inputs, '{"note": "…"}')
+        with human_input.noting(self._state, "note"):
+            noted = human_input.read(Note, inputs, '{"note": "…"}')
             self._state.last_signal = f"`note`: {shorten(noted.note, EXCERPT_LENGTH)}"
 
-    @workflow.signal(dynamic=True, description=people.UNKNOWN)
+    @workflow.signal(dynamic=True, description=human_input.UNKNOWN)
     def unknown_signal(self, name: str, inputs: Sequence[RawValue]) -> None:
         """Record that there is no such signal."""
-        with people.noting(self._state, name):
-            raise people.unknown(name)
+        with human_input.noting(self._state, name):
+            raise human_input.unknown(name)
 
-    @workflow.signal(name=names.SUB_AGENT_ASKS, description=people.INTERNAL)
+    @workflow.signal(name=names.SUB_AGENT_ASKS, description=human_input.INTERNAL)
     def sub_agent_asks(self, *inputs: object) -> None:
         """Replace the open questions of a call's sub-agent."""
-        with people.noting(self._state, names.SUB_AGENT_ASKS):
-            asked = people.read(SubAgentQuestions, inputs, people.INTERNAL)
+        with human_input.noting(self._state, names.SUB_AGENT_ASKS):
+            sub_agent = human_input.read(SubAgentQuestions, inputs, human_input.INTERNAL)
             for call_id, task_id in self._state.asked_agents.items():
-                if task_id == asked.task_id:
-                    self._state.relay_questions(call_id, asked.questions)
+                if task_id == sub_agent.task_id:
+                    self._state.relay_questions(call_id, sub_agent.questions)
 
-    @workflow.signal(name=names.PEOPLE_ANSWER, description=people.INTERNAL)
+    @workflow.signal(name=names.PEOPLE_ANSWER, description=human_input.INTERNAL)
     def people_answer(self, *inputs: object) -> None:
         """Accept an answer of people to the parent task; a late one is ignored."""
-        with people.noting(self._state, names.PEOPLE_ANSWER):
-            answer = people.read(Answer, inputs, people.INTERNAL)
+        with human_input.noting(self._state, names.PEOPLE_ANSWER):
+            answer = human_input.read(Answer, inputs, human_input.INTERNAL)
             if answer.question_id in {question.id for question in self._state.open_questions}:
                 self._state.take_answer(answer)
 

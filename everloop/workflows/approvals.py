@@ -11,7 +11,7 @@ from everloop.workflows.contract.parts import with_doubles
 from everloop.workflows.contract.questions import (
     APPROVAL,
     Answer,
-    Approval,
+    ApproveInput,
     ApproverAnswer,
     InvalidAnswerError,
     Question,
@@ -24,7 +24,7 @@ from everloop.workflows.contract.questions import (
     read_answer,
 )
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
-from everloop.workflows.state import OpenQuestion, TaskRunState
+from everloop.workflows.state import QuestionEntry, TaskRunState
 
 PLACEHOLDER = "…"
 """Placeholder for the operator's input in an example signal."""
@@ -103,7 +103,7 @@ def _open_question(questions: Sequence[Question], question_id: str) -> Question 
     return next((question for question in questions if question.id == question_id), None)
 
 
-def decide(state: TaskRunState, approval: Approval) -> Answer:
+def decide(state: TaskRunState, approval: ApproveInput) -> Answer:
     """Return the answer in an operator's signal.
 
     Raises:
@@ -141,14 +141,14 @@ def skip_signal(call: ToolCall) -> str:
     return json.dumps({"call_id": call.id, "note": ""})
 
 
-def set_deadlines(questions: Sequence[OpenQuestion], now: datetime) -> None:
+def set_deadlines(questions: Sequence[QuestionEntry], now: datetime) -> None:
     """Start the timeouts of the questions that are published now. Sub-agents track their own."""
     for entry in questions:
         if entry.deadline is None and entry.question.timeout is not None and not entry.asked_by:
             entry.deadline = now + timedelta(seconds=entry.question.timeout)
 
 
-def date(questions: Sequence[OpenQuestion], now: datetime) -> None:
+def date(questions: Sequence[QuestionEntry], now: datetime) -> None:
     """Record the time of publication for questions to approvers."""
     for entry in questions:
         if entry.question.asked_at is None and not entry.question.is_for_owner:
@@ -157,19 +157,19 @@ def date(questions: Sequence[OpenQuestion], now: datetime) -> None:
 
 def seconds_left(state: TaskRunState, call: ToolCall, now: datetime) -> float | None:
     """Return the seconds until the questions of a call time out; None without a running timeout."""
-    deadlines = [entry.deadline for entry in _asked_by(state, call) if entry.deadline]
+    deadlines = [entry.deadline for entry in _questions_of(state, call) if entry.deadline]
     return max(0.0, (min(deadlines) - now).total_seconds()) if deadlines else None
 
 
 def is_timed(state: TaskRunState, call: ToolCall) -> bool:
     """Return True if the timeout of a question of the call is running."""
-    return any(entry.deadline for entry in _asked_by(state, call))
+    return any(entry.deadline for entry in _questions_of(state, call))
 
 
 def expired(state: TaskRunState, call: ToolCall, now: datetime) -> list[Answer]:
     """Return the timeout answers of a call's expired questions."""
-    asked = _asked_by(state, call)
-    return [_default(entry.question) for entry in asked if entry.deadline and entry.deadline <= now]
+    entries = _questions_of(state, call)
+    return [_default(entry.question) for entry in entries if entry.deadline and entry.deadline <= now]
 
 
 def waiting_state(questions: Sequence[Question]) -> TaskState:
@@ -180,9 +180,9 @@ def waiting_state(questions: Sequence[Question]) -> TaskState:
 
 def question_message(message_id: str, questions: Sequence[Question]) -> AgentMessage:
     """Return the message to the client: for people the oldest question as text, for programs all as data."""
-    asked = [question for question in questions if question.is_for_owner]
+    for_owner = [question for question in questions if question.is_for_owner]
     others = [question for question in questions if not question.is_for_owner]
-    text = "\n\n".join([*_oldest(asked), *(f"{each.text}\n({expected(each)})" for each in others)])
+    text = "\n\n".join([*_oldest(for_owner), *(f"{each.text}\n({expected(each)})" for each in others)])
     described: list[JsonValue] = [_describe(question) for question in questions]
     parts = (TextPart(text=text), DataPart(data={"questions": described}))
     return AgentMessage(message_id=message_id, parts=parts)
@@ -215,12 +215,12 @@ def approve_signal(question: Question) -> str:
     return json.dumps(signal, ensure_ascii=False)
 
 
-def _asked_by(state: TaskRunState, call: ToolCall) -> list[OpenQuestion]:
+def _questions_of(state: TaskRunState, call: ToolCall) -> list[QuestionEntry]:
     """Return the questions of a call, without those of its sub-agent."""
     return [entry for entry in state.questions if not entry.asked_by and entry.question.call.id == call.id]
 
 
-def _decide(question: Question, approval: Approval) -> Answer:
+def _decide(question: Question, approval: ApproveInput) -> Answer:
     if not approval.approved:
         return answer_with(question, {"approved": False}, by="operator", note=approval.note)
     value = True if question.kind is QuestionKind.CONFIRMATION else approval.value

@@ -104,7 +104,7 @@ class Conclusion:
         events: list[ArtifactChunk] = []
         if state.answer and not state.answer.is_published:
             part = answer_part(state.answer.text, is_data=state.is_data)
-            events.append(_whole_response(part, position=len(state.transcript) - 1))
+            events.append(_complete_response(part, position=len(state.transcript) - 1))
         if state.interim:
             interim = reporting.agent_message(state.interim)
             state.change_status(TaskState.WORKING, at, message=interim)
@@ -122,7 +122,7 @@ async def _to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
     return working.result()
 
 
-def _whole_response(part: TextPart | DataPart, *, position: int) -> ArtifactChunk:
+def _complete_response(part: TextPart | DataPart, *, position: int) -> ArtifactChunk:
     """Return the answer as a single chunk; a view that has it complete drops this."""
     return ArtifactChunk(
         artifact_id=RESPONSE_ARTIFACT,

@@ -6,14 +6,14 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
-from everloop.workflows.contract.deletion import (
+from everloop.workflows.contract.deletion_payloads import (
     DELETION_WORKFLOW_TYPE,
     NEVER_GONE,
     REMOVED,
     DeletionInput,
     DeletionPort,
     DeletionTarget,
-    Removed,
+    RemovedCounts,
     RemoveResult,
 )
 
@@ -31,23 +31,23 @@ MOST_IDLE_STEPS = 100
 
 
 @workflow.defn(name=DELETION_WORKFLOW_TYPE)
-class Deletion:
+class DeletionWorkflow:
     """Takes steps until two in a row find nothing; then the deletion is complete.
 
     It waits for unavailable stores. It holds ids and counts, but no deleted content.
     """
 
     @workflow.run
-    async def run(self, asked: DeletionInput) -> Removed:
-        removed, quiet, idle = asked.removed, asked.quiet, asked.idle
+    async def run(self, request: DeletionInput) -> RemovedCounts:
+        removed, quiet, idle = request.removed, request.quiet, request.idle
         while True:
-            step = await _execute(asked.target)
+            step = await _execute(request.target)
             removed += step.removed
             workflow.upsert_memo({REMOVED: removed})
             quiet = quiet + 1 if step.found_nothing else 0
             if quiet == QUIET_STEPS:
                 return removed
-            idle = idle + 1 if step.removed == Removed() and not quiet else 0
+            idle = idle + 1 if step.removed == RemovedCounts() and not quiet else 0
             if idle == MOST_IDLE_STEPS:
                 raise ApplicationError(
                     "something of it is still known to Temporal, and cannot be removed; look for it in the "
@@ -59,7 +59,7 @@ class Deletion:
             if workflow.info().is_continue_as_new_suggested():
                 # Else the memo would be that with which the first run began.
                 workflow.continue_as_new(
-                    DeletionInput(target=asked.target, removed=removed, quiet=quiet, idle=idle),
+                    DeletionInput(target=request.target, removed=removed, quiet=quiet, idle=idle),
                     memo={**workflow.memo(), REMOVED: removed},
                 )
 

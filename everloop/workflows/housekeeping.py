@@ -7,7 +7,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
-from everloop.workflows.contract.housekeeping import (
+from everloop.workflows.contract.housekeeping_payloads import (
     HOUSEKEEPING_WORKFLOW_TYPE,
     CleanInput,
     CleanResult,
@@ -42,20 +42,20 @@ class Housekeeping:
     """
 
     @workflow.run
-    async def run(self, asked: HousekeepingInput) -> HousekeepingResult:
+    async def run(self, request: HousekeepingInput) -> HousekeepingResult:
         before = _last_result()
         kinds: dict[Kind, KindResult] = {}
         for kind in Kind:
-            known = before.kinds.get(kind, KindResult())
-            kinds[kind] = await self._clean(kind, asked, known)
-        return HousekeepingResult(dry_run=asked.dry_run, kinds=kinds)
+            previous = before.kinds.get(kind, KindResult())
+            kinds[kind] = await self._clean(kind, request, previous)
+        return HousekeepingResult(dry_run=request.dry_run, kinds=kinds)
 
-    async def _clean(self, kind: Kind, asked: HousekeepingInput, known: KindResult) -> KindResult:
-        if kind in SEARCHES and not known.cursor and _is_recent(known):
-            return known.model_copy(update={"removed": 0})
-        removed, cursor = 0, known.cursor
-        for _ in range(DRY_ROUNDS if asked.dry_run else ROUNDS):
-            call = CleanInput(kind=kind, dry_run=asked.dry_run, cursor=cursor)
+    async def _clean(self, kind: Kind, request: HousekeepingInput, previous: KindResult) -> KindResult:
+        if kind in SEARCHES and not previous.cursor and _is_recent(previous):
+            return previous.model_copy(update={"removed": 0})
+        removed, cursor = 0, previous.cursor
+        for _ in range(DRY_ROUNDS if request.dry_run else ROUNDS):
+            call = CleanInput(kind=kind, dry_run=request.dry_run, cursor=cursor)
             try:
                 cleaned = await _execute(call)
             except ActivityError as error:
@@ -66,7 +66,7 @@ class Housekeeping:
             removed, cursor = removed + cleaned.removed, cleaned.cursor
             if not cursor:
                 return KindResult(removed=removed, finished_at=workflow.now())
-        return KindResult(removed=removed, cursor=cursor, finished_at=known.finished_at)
+        return KindResult(removed=removed, cursor=cursor, finished_at=previous.finished_at)
 
 
 async def _execute(call: CleanInput) -> CleanResult:
@@ -89,5 +89,5 @@ def _last_result() -> HousekeepingResult:
     return workflow.get_last_completion_result(HousekeepingResult) or HousekeepingResult()
 
 
-def _is_recent(known: KindResult) -> bool:
-    return known.finished_at is not None and workflow.now() - known.finished_at < SEARCH_PAUSE
+def _is_recent(result: KindResult) -> bool:
+    return result.finished_at is not None and workflow.now() - result.finished_at < SEARCH_PAUSE

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from temporalio import workflow
 
 from everloop.workflows.contract.messages import AgentMessage, AssistantMessage
-from everloop.workflows.limits import (
+from everloop.workflows.human_input import QuestionPublisher
+from everloop.workflows.scope import TaskScope
+from everloop.workflows.task_limits import (
     TaskStoppedError,
     allows_last_call,
     check_limits,
@@ -13,9 +15,7 @@ from everloop.workflows.limits import (
     no_artifact,
     tells_of_failures,
 )
-from everloop.workflows.people import Asking
-from everloop.workflows.scope import TaskScope
-from everloop.workflows.turns.memory import ContextMemory
+from everloop.workflows.turns.context_memory import ContextMemory
 from everloop.workflows.turns.model_turn import ModelTurn
 from everloop.workflows.turns.routing import Preparation, RoutingTurn
 from everloop.workflows.turns.sub_agents import AgentCalls
@@ -31,7 +31,7 @@ class Loop:
         self.model = ModelTurn(scope)
         self.memory = ContextMemory(scope, self.model)
         self.preparation = Preparation(scope, self.memory)
-        self._tools = ToolTurn(scope, Asking(scope), AgentCalls(scope))
+        self._tools = ToolTurn(scope, QuestionPublisher(scope), AgentCalls(scope))
         self._routing = RoutingTurn(scope, self.model, self.memory)
         self._waited_for_people = False
         self._durations = workflow.metric_meter().create_histogram_timedelta(

@@ -10,13 +10,13 @@ from temporalio import workflow
 
 from everloop.workflows import approvals
 from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.calls import PublishInput
 from everloop.workflows.contract.events import REASON, ResumedAfter
 from everloop.workflows.contract.messages import AgentMessage, Message, TextPart, ToolCall, text_of
 from everloop.workflows.contract.parts import shorten
 from everloop.workflows.contract.ports import PublishPort
 from everloop.workflows.contract.questions import Answer, QuestionKind, expected
-from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import (
     AgentSpec,
     TaskInput,
@@ -136,10 +136,10 @@ def _signals(state: TaskRunState) -> list[str]:
         return ["", f"{state.waits_for_resume}", "", "Signal `resume`, without input, to go on."]
     lines: list[str] = []
     for question in state.open_questions:
-        asked = f"`{question.call.name}` asks ({question.kind.value}):"
+        heading = f"`{question.call.name}` asks ({question.kind.value}):"
         signal = approvals.approve_signal(question)
         how = f" ({expected(question)})" if question.kind in _VALUES else ""
-        lines += ["", asked, *_block(question.text), "", f"Signal `approve`{how}:", *_block(signal, "json")]
+        lines += ["", heading, *_block(question.text), "", f"Signal `approve`{how}:", *_block(signal, "json")]
     if state.pending and state.phase is not Phase.DONE:
         calls = [f"`{call.id}` ({shorten(call.name, _NAME_LENGTH)})" for call in state.pending]
         lines += ["", f"Signal `skip_call` ends a call that hangs: {', '.join(calls)}."]
@@ -247,13 +247,13 @@ def recent_history(state: TaskRunState) -> tuple[Message, ...]:
 
 def _that_fit(messages: Iterable[Fitting], room: int) -> list[Fitting]:
     """Return as many of the first messages as fit into a number of bytes."""
-    kept: list[Fitting] = []
+    fitting: list[Fitting] = []
     for message in messages:
         room -= _size(message)
         if room < 0:
             break
-        kept.append(message)
-    return kept
+        fitting.append(message)
+    return fitting
 
 
 def _size(part: BaseModel) -> int:

@@ -17,8 +17,8 @@ from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.ports import ToolPort
 from everloop.workflows.contract.questions import OWNER
 from everloop.workflows.contract.tasks import AgentSpec, TaskRef, ToolSpec, approvers_of, refusal
-from everloop.workflows.limits import seconds_left
 from everloop.workflows.state import CarriedTask, TaskRunState
+from everloop.workflows.task_limits import seconds_left
 
 # Unconfirmed statuses: calls carry them to the view, in order and without loss.
 

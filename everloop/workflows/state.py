@@ -49,7 +49,7 @@ class Phase(StrEnum):
     DONE = "done"
 
 
-class OpenQuestion(BaseModel):
+class QuestionEntry(BaseModel):
     """An unanswered question. `deadline` is set once it is published, if it has a timeout.
 
     `asked_by` is the pending call whose sub-agent asks; its task tracks the timeout, and receives the
@@ -110,7 +110,7 @@ class TaskRunState(BaseModel):
     """Notes of operators for calls to skip, by call id."""
 
     # Questions to people.
-    questions: list[OpenQuestion] = Field(default_factory=list[OpenQuestion])
+    questions: list[QuestionEntry] = Field(default_factory=list[QuestionEntry])
     """Open questions, in their order."""
     asked: list[str] = Field(default_factory=list[str])
     """Ids of all questions until now."""
@@ -394,14 +394,14 @@ class TaskRunState(BaseModel):
     def ask(self, question: Question) -> None:
         """Open a question."""
         self.asked.append(question.id)
-        self._open([OpenQuestion(question=question)])
+        self._open([QuestionEntry(question=question)])
 
     def relay_questions(self, call_id: str, questions: Sequence[Question]) -> None:
         """Replace the open questions of a call's sub-agent; they have ids of our own here.
 
         An answered question is not opened again before the sub-agent has the answer.
         """
-        kept = [entry for entry in self.questions if entry.asked_by != call_id]
+        others = [entry for entry in self.questions if entry.asked_by != call_id]
         open_now = {entry.question.id: entry for entry in self.questions if entry.asked_by == call_id}
         answered = {answer.question_id for answer in self.relayed.get(call_id, ())}
         relayed = [
@@ -410,20 +410,20 @@ class TaskRunState(BaseModel):
             if question.id not in answered
         ]
         self.asked.extend(question.id for question in relayed if question.id not in self.asked)
-        self.questions = kept
-        self._open([open_now.get(q.id) or OpenQuestion(question=q, asked_by=call_id) for q in relayed])
+        self.questions = others
+        self._open([open_now.get(q.id) or QuestionEntry(question=q, asked_by=call_id) for q in relayed])
 
-    def _open(self, entries: list[OpenQuestion]) -> None:
+    def _open(self, entries: list[QuestionEntry]) -> None:
         """Add open questions: published ones come first, and the first of them is the current one.
 
         It stays the first until it is closed, so that an answer cannot go to another question.
         """
-        seen = [question.id for question in self.status.questions]
+        published = [question.id for question in self.status.questions]
         order = [call.id for call in self.pending]
         self.questions.extend(entries)
         self.questions.sort(
             key=lambda entry: (
-                seen.index(entry.question.id) if entry.question.id in seen else len(seen),
+                published.index(entry.question.id) if entry.question.id in published else len(published),
                 order.index(entry.asked_by or entry.question.call.id),
             )
         )

@@ -13,12 +13,12 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities import lease
-from everloop.activities.transcripts import CachedTranscripts
+from everloop.activities.cached_transcripts import CachedTranscripts
 from everloop.agents.limits import Retries
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.keys import transcript_key
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.scripts import OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts

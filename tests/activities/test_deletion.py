@@ -13,25 +13,25 @@ from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.deletion import StoreDeletion
+from everloop.activities.store_deletion import StoreDeletion
 from everloop.runtime.redis import connect_redis, remove_matching
-from everloop.runtime.schedules.definition import ScheduleDefinition
 from everloop.runtime.schedules.recurrence import Recurrence
+from everloop.runtime.schedules.schedule_definition import ScheduleDefinition
 from everloop.runtime.schedules.schedules import Schedules, ScheduleUnknownError
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.record import ArtifactAddress, folder_of_record
 from everloop.stores.artifacts.schedule_files import ScheduleFiles
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.conversations.store import Conversations
+from everloop.stores.blobs.local_blobs import LocalBlobs
+from everloop.stores.conversations.conversation_store import Conversations
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY, head_key, pending_blobs_key
 from everloop.stores.lifetimes import RetentionSettings
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract import names
-from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, RemoveResult
+from everloop.workflows.contract.deletion_payloads import DeletionKind, DeletionTarget, RemoveResult
 from everloop.workflows.contract.names import child_task_id, context_key
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from everloop.workflows.contract.tasks import TaskState, TaskView

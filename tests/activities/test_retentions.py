@@ -9,15 +9,15 @@ from redis.asyncio import Redis
 
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.temporal.deletions import Deletions
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Create
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord, unseal_record
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.conversations.store import Conversations
+from everloop.stores.blobs.local_blobs import LocalBlobs
+from everloop.stores.conversations.conversation_store import Conversations
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY, RETENTIONS_KEY, conversation_key, head_key
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.retention.retentions import LOOK_AFTER, Retentions
-from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
+from everloop.workflows.contract.deletion_payloads import DeletionKind, DeletionTarget
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import EPOCH, new_id, said, status, submitted

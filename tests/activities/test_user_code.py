@@ -10,10 +10,10 @@ from pydantic import AfterValidator, BaseModel, JsonValue
 from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.hooks import Hooks, PluginFailedError
+from everloop.activities.hook_runner import Hooks, PluginFailedError
 from everloop.activities.model.clients import Clients, make_model
 from everloop.activities.model.request import write_prompts
-from everloop.activities.tools.catalogue import list_task_tools
+from everloop.activities.tools.agent_catalogue import list_task_tools
 from everloop.agents.agent import Turn
 from everloop.agents.hooks import ANYBODY, HookContext
 from everloop.agents.plugins import Plugin, async_prompt
@@ -22,8 +22,8 @@ from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.models.catalogue import Provider
 from everloop.models.interface import Delta, Model, ModelRequest, TextDelta
+from everloop.runtime.environment import StartError
 from everloop.runtime.outbound.policy import HeadersError, headers_for
-from everloop.runtime.settings import StartError
 from everloop.worker import closing_plugins
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import Identity

@@ -23,8 +23,8 @@ from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.encryption.cipher import Cipher, Key
 from everloop.runtime.redis import connect_redis
-from everloop.runtime.temporal.codec import EncryptionCodec
-from everloop.stores.log.store import TaskViews
+from everloop.runtime.temporal.encryption_codec import EncryptionCodec
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.support.stores import stores_of
 

@@ -21,7 +21,7 @@ from everloop.runtime.redis import connect_redis, primaries
 from everloop.runtime.temporal.describe import describe_raw
 from everloop.stores.artifacts.record import ArtifactRecord
 from everloop.stores.keys import (
-    ARTIFACTS_KNOWN_SINCE_KEY,
+    ARTIFACTS_LISTED_SINCE_KEY,
     CONVERSATIONS_KEY,
     DIRECTORY_KEY,
     EXPIRING_ARTIFACTS_KEY,
@@ -48,7 +48,7 @@ _LISTS = (
     DIRECTORY_KEY,
     LOCK_KEY,
     EXPIRING_ARTIFACTS_KEY,
-    ARTIFACTS_KNOWN_SINCE_KEY,
+    ARTIFACTS_LISTED_SINCE_KEY,
     PENDING_BLOBS_KEY,
     CONVERSATIONS_KEY,
     RETENTIONS_KEY,

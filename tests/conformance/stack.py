@@ -12,7 +12,7 @@ import httpx
 from everloop.local.servers import LOOPBACK, free_port
 from tests.support.servers.processes import ServerProcess, wait_until_answers
 
-AGENT = "everloop.examples.conformance:agent"
+AGENT = "everloop.examples.conformance_agent:agent"
 
 STREAMING_TIMEOUT = "1"
 """Seconds; a task that lasts takes twice as long."""

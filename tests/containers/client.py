@@ -11,7 +11,7 @@ from tests.containers.engine import ROOT, Engine
 
 MODEL = """
 import uvicorn
-from everloop.local.demo_model.app import build_app
+from everloop.local.demo_model.model_server import build_app
 from everloop.local.demo_model.script import answer
 uvicorn.run(build_app(answer, delay=0.05), host="0.0.0.0", port=8000, log_level="warning")
 """

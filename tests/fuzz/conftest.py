@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 
 from everloop.runtime.redis import connect_redis
-from everloop.runtime.temporal.payloads import data_converter
-from everloop.stores.blobs.local import LocalBlobs
+from everloop.runtime.temporal.blob_payloads import data_converter
+from everloop.stores.blobs.local_blobs import LocalBlobs
 from tests.fuzz.target import Target, running_target
 
 

@@ -8,7 +8,7 @@ from a2a.client import Client as A2AClient
 from temporalio.client import Client
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.gateway.downloads.site import FailingArtifacts, Site
 from tests.gateway.harness import (

@@ -14,7 +14,7 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.http.server import STALLED_AFTER
 from everloop.gateway.settings import GatewaySettings
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.harness import RunningGateway, running_gateway
 
 SERVICE, LEGACY_SERVICE = "/lf.a2a.v1.A2AService", "/a2a.v1.A2AService"

@@ -19,7 +19,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from everloop.activities.lease import heartbeating
-from everloop.activities.model.events import statuses_of
+from everloop.activities.model.call_events import statuses_of
 from everloop.activities.publish import ViewPublisher
 from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
@@ -33,14 +33,14 @@ from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import Attachments, GatewaySettings
 from everloop.gateway.tasks.fanout import EventFanout
-from everloop.gateway.tasks.tasks import submitted_view
+from everloop.gateway.tasks.task_workflows import submitted_view
 from everloop.runtime.outbound.policy import WebhookPolicy
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.log.store import TaskViews
+from everloop.stores.artifacts.artifact_store import Artifacts
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
-from everloop.worker import Ports, WorkerSettings, running_workers
+from everloop.worker import WorkerPorts, WorkerSettings, running_workers
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput, RunToolInput, ToolReply
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
@@ -259,7 +259,7 @@ async def working(  # noqa: PLR0913, PLR0917 -- what stands behind the workflow
 ) -> AsyncGenerator[None]:
     """Run the real workflow on a queue, with fakes behind its model and tools."""
     publisher = ViewPublisher(views, new_artifacts(views))
-    ports = Ports(
+    ports = WorkerPorts(
         model,
         tools or CountingTools(),
         RecordingTranscripts(),

@@ -7,10 +7,15 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 
 from everloop.runtime.temporal.deletions import Deletions
-from everloop.runtime.temporal.housekeeping import ensure_housekeeping
+from everloop.runtime.temporal.housekeeping_schedule import ensure_housekeeping
 from everloop.worker import WorkerSettings, running_workers
-from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, Removed, RemoveResult
-from everloop.workflows.contract.housekeeping import (
+from everloop.workflows.contract.deletion_payloads import (
+    DeletionKind,
+    DeletionTarget,
+    RemovedCounts,
+    RemoveResult,
+)
+from everloop.workflows.contract.housekeeping_payloads import (
     HOUSEKEEPING_REFUSED,
     CleanResult,
     Kind,
@@ -36,12 +41,12 @@ HOUSEKEEPING_SCENARIOS: dict[str, Callable[[], ScriptedHousekeeping]] = {
 DELETION_SCENARIOS: dict[str, Callable[[], ScriptedDeletion]] = {
     "deletion": lambda: ScriptedDeletion(
         [
-            RemoveResult(removed=Removed(keys=3, blobs=1)),
+            RemoveResult(removed=RemovedCounts(keys=3, blobs=1)),
             RemoveResult(),
             OSError("scripted failure"),
-            RemoveResult(removed=Removed(tasks=1)),
+            RemoveResult(removed=RemovedCounts(tasks=1)),
             RemoveResult(found_nothing=True),
-            RemoveResult(removed=Removed(keys=1)),
+            RemoveResult(removed=RemovedCounts(keys=1)),
         ]
     )
 }

@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
+from everloop.workflows.contract.agent_settings import Compaction, Memory
 from everloop.workflows.contract.calls import (
     CREATE_TASK,
     CallModelInput,
@@ -30,8 +31,7 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from everloop.workflows.contract.questions import Approval, Question, QuestionKind
-from everloop.workflows.contract.settings import Compaction, Memory
+from everloop.workflows.contract.questions import ApproveInput, Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, NarratorSpec, TaskResult, ToolSpec
 from everloop.workflows.turns.model_turn import COME_BACK
 from tests.support.fakes.ports import (
@@ -189,7 +189,7 @@ def _questions() -> Scenario:
         yes = UserMessage(message_id="m2", parts=(TextPart(text="yes"),), answers="b")
         await handle.execute_update(AgentTask.add_message, yes, id=yes.message_id)
         await ports.publish.until_asked(2)
-        await handle.signal(AgentTask.approve, Approval(call_id="a", approved=False))
+        await handle.signal(AgentTask.approve, ApproveInput(call_id="a", approved=False))
 
     return Scenario(ports, act)
 
@@ -253,7 +253,7 @@ def _quick_tools() -> Scenario:
 
     async def act(handle: Handle) -> None:
         await ports.publish.until_asked()
-        await handle.signal("approve", Approval(call_id="asks", approved=True))
+        await handle.signal("approve", ApproveInput(call_id="asks", approved=True))
 
     return Scenario(ports, act, AgentSpec(id="agent", tools=quick))
 
@@ -271,7 +271,7 @@ def _artifacts() -> Scenario:
 
     async def act(handle: Handle) -> None:
         await ports.publish.until_asked()
-        await handle.signal(AgentTask.approve, Approval(call_id="b", approved=True))
+        await handle.signal(AgentTask.approve, ApproveInput(call_id="b", approved=True))
 
     return Scenario(ports, act, ARTIFACT_AGENT)
 

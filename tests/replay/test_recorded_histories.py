@@ -9,7 +9,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
-from everloop.workflows.deletion import Deletion
+from everloop.workflows.deletion import DeletionWorkflow
 from everloop.workflows.housekeeping import Housekeeping
 from everloop.workflows.push_delivery import PushDelivery
 
@@ -37,7 +37,7 @@ async def test_a_recorded_history_still_replays(path: Path) -> None:
     history = WorkflowHistory.from_json(path.stem, path.read_text(encoding="utf-8"))
 
     replayer = Replayer(
-        workflows=[AgentTask, Deletion, Housekeeping, PushDelivery],
+        workflows=[AgentTask, DeletionWorkflow, Housekeeping, PushDelivery],
         workflow_runner=SANDBOX,
         data_converter=WIRE_DATA_CONVERTER,
     )

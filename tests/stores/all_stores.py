@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Append, Create, NewPart
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.conversations.store import Conversations, ConversationSummary
-from everloop.stores.log.store import TaskViews
+from everloop.stores.blobs.redis_blobs import RedisBlobs
+from everloop.stores.conversations.conversation_store import Conversations, ConversationSummary
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.scripts import Lease
 from everloop.stores.secrets import Secrets

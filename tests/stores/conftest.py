@@ -8,10 +8,10 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.blobs.s3 import S3Blobs
-from everloop.stores.log.store import TaskViews
+from everloop.stores.artifacts.artifact_store import Artifacts
+from everloop.stores.blobs.local_blobs import LocalBlobs
+from everloop.stores.blobs.s3_blobs import S3Blobs
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts

@@ -16,8 +16,8 @@ from everloop.stores.keys import (
     provider_key,
     provider_tickets_key,
 )
-from everloop.stores.log.interface import START, StreamedEvent
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START, StreamedEvent
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode, Shown, StatusChanged, TaskEvent
 from everloop.workflows.contract.messages import AgentMessage, DataPart, Part, TextPart, ToolCall, UserMessage
 from everloop.workflows.contract.questions import Question, QuestionKind

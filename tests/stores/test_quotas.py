@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.quotas import Quotas, Rate
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView

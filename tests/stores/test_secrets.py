@@ -5,7 +5,7 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from everloop.stores.keys import head_key
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.secrets import Secrets
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState

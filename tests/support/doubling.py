@@ -9,8 +9,8 @@ from typing import TypeVar
 import pytest
 from pydantic import JsonValue
 
-from everloop.runtime import foreign_schemas
-from everloop.runtime.foreign_schemas import find_schema_violations
+from everloop.runtime import schema_validation
+from everloop.runtime.schema_validation import find_schema_violations
 
 T = TypeVar("T")
 
@@ -19,10 +19,10 @@ T = TypeVar("T")
 def small_budget() -> Iterator[None]:
     """Limit the time of checks, so that tests with many of them are quick."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(foreign_schemas, "BUDGET", 0.2)
-        foreign_schemas._PROCESSES.close()
+        patch.setattr(schema_validation, "BUDGET", 0.2)
+        schema_validation._PROCESSES.close()
         yield
-        foreign_schemas._PROCESSES.close()
+        schema_validation._PROCESSES.close()
 
 
 def doubling(times: int = 40, kind: str = "object") -> dict[str, JsonValue]:
@@ -36,14 +36,14 @@ def doubling(times: int = 40, kind: str = "object") -> dict[str, JsonValue]:
 
 async def while_checks_wait(work: Awaitable[T]) -> T:
     """Return the result of work with a schema check; this loop runs on while the check waits."""
-    foreign_schemas._PROCESSES.close()
-    foreign_schemas._problem_of.cache_clear()
+    schema_validation._PROCESSES.close()
+    schema_validation._problem_of.cache_clear()
     find_schema_violations({}, [None])
-    (process,) = foreign_schemas._PROCESSES._idle
+    (process,) = schema_validation._PROCESSES._idle
     os.kill(process.pid, signal.SIGSTOP)
     try:
         working = asyncio.ensure_future(work)
-        while foreign_schemas._PROCESSES._idle and not working.done():  # noqa: ASYNC110 -- of a process
+        while schema_validation._PROCESSES._idle and not working.done():  # noqa: ASYNC110 -- of a process
             await asyncio.sleep(0.01)
         assert not working.done()
     finally:

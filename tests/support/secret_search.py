@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis, primaries
-from everloop.workflows.contract.deletion import DELETION_WORKFLOW_TYPE
+from everloop.workflows.contract.deletion_payloads import DELETION_WORKFLOW_TYPE
 
 
 def contains(content: bytes, text: str) -> bool:

@@ -3,11 +3,11 @@
 from redis.asyncio import Redis
 
 from everloop.gateway.settings import Stores
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.conversations.store import Conversations
+from everloop.stores.artifacts.artifact_store import Artifacts
+from everloop.stores.blobs.redis_blobs import RedisBlobs
+from everloop.stores.conversations.conversation_store import Conversations
 from everloop.stores.keys import outcomes_key
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.scripts import Lease
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords

@@ -7,6 +7,7 @@ from temporalio.api.enums.v1 import EventType
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.agent_settings import Memory
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged
 from everloop.workflows.contract.messages import (
@@ -17,7 +18,6 @@ from everloop.workflows.contract.messages import (
     extend_digest,
     text_of,
 )
-from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from everloop.workflows.turns.model_turn import RESEND_PAUSES
 from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks, fails

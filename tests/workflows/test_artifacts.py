@@ -6,7 +6,7 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage
-from everloop.workflows.contract.questions import Approval, Question, QuestionKind
+from everloop.workflows.contract.questions import ApproveInput, Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import (
     CountingTools,
@@ -45,7 +45,7 @@ async def test_serial_calls_of_a_reply_run_one_after_another(start_task: StartTa
     assert [call_id for call_id in order if call_id != "x"] == ["a", "b", "c"]
     assert order.index("x") < order.index("b")
     assert tools.most_at_once <= 2
-    assert {(call.call.id, call.asked_at, call.position) for call in tools.calls} == {
+    assert {(call.call.id, call.reply_position, call.position) for call in tools.calls} == {
         ("a", 1, 2),
         ("b", 1, 3),
         ("x", 1, 4),
@@ -66,7 +66,7 @@ async def test_a_serial_call_waits_for_the_answer_to_the_one_before(start_task: 
     async with start_task(ports, AgentSpec(id="agent", tools={"write": SERIAL})) as handle:
         await ports.publish.until_asked()
         assert [call.call.id for call in tools.calls] == ["a"]
-        await handle.signal(AgentTask.approve, Approval(call_id="a", approved=True))
+        await handle.signal(AgentTask.approve, ApproveInput(call_id="a", approved=True))
         await handle.result()
     assert [call.call.id for call in tools.calls] == ["a", "a", "b"]
 

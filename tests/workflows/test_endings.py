@@ -8,9 +8,10 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError
 
 from everloop.worker import WorkerSettings, running_workers
-from everloop.workflows import limits
+from everloop.workflows import task_limits
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
+from everloop.workflows.contract.agent_settings import Compaction
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -21,7 +22,6 @@ from everloop.workflows.contract.messages import (
     UserMessage,
     text_of,
 )
-from everloop.workflows.contract.settings import Compaction
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import (
     TASK_WORK,
@@ -319,7 +319,7 @@ async def test_a_task_that_knows_too_much_ends(
     start_task: StartTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new run could not carry its whole transcript; the reason has the remedy."""
-    monkeypatch.setattr(limits, "MAX_CARRIED_BYTES", 1_000_000)
+    monkeypatch.setattr(task_limits, "MAX_CARRIED_BYTES", 1_000_000)
 
     def large(call: RunToolInput) -> ToolReply:
         return ToolMessage(call_id=call.call.id, name=call.call.name, content="x" * 400_000)

@@ -1,6 +1,7 @@
 """A task that continues from the past of another."""
 
 from everloop.workflows.agent_task import AgentTask
+from everloop.workflows.contract.agent_settings import Compaction, Memory
 from everloop.workflows.contract.calls import PreparedTask
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -12,7 +13,6 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from everloop.workflows.contract.settings import Compaction, Memory
 from everloop.workflows.contract.tasks import AgentSpec, Fork, ForkOrigin, TaskState
 from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, user

@@ -7,7 +7,7 @@ import pytest
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.model.events import statuses_of
+from everloop.activities.model.call_events import statuses_of
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (

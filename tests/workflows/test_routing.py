@@ -7,10 +7,10 @@ import pytest
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.agent_settings import Memory
 from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage, text_of
 from everloop.workflows.contract.names import unique_message_id
-from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks, fails
 from tests.workflows.conftest import StartTask, user

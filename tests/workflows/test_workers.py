@@ -20,8 +20,8 @@ from temporalio.worker import (
     WorkerConfig,
 )
 
-from everloop.gateway.tasks.tasks import Tasks
-from everloop.runtime.temporal.connection import TemporalUnreachableError
+from everloop.gateway.tasks.task_workflows import Tasks
+from everloop.runtime.temporal.temporal_connection import TemporalUnreachableError
 from everloop.worker import WorkerSettings, build_workers, running_workers
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, ToolSpec
 from tests.support.fakes.ports import TASK_WORK, FakePorts, ScriptedModel, answer, asks

@@ -135,7 +135,7 @@ def _picture(source: str) -> str:
 
 
 def _command_line() -> str:
-    command = [sys.executable, "-m", "typer", "everloop.cli.app", "utils", "docs", "--name", "everloop"]
+    command = [sys.executable, "-m", "typer", "everloop.cli.commands", "utils", "docs", "--name", "everloop"]
     text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     helps = dict(re.findall(r"^#+ `(everloop[^`]*)`\n\n(.+)$", text, re.MULTILINE))
     lines, parent = list[str](), ""

@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
 
-from everloop.runtime.settings import PREFIX, Settings  # noqa: E402 -- a script has its own folder on the path alone
+from everloop.runtime.environment import PREFIX, Settings  # noqa: E402 -- a script has its own folder on the path alone
 
 PAGE = ROOT / "docs/settings.md"
 NAMES = ROOT / "everloop/runtime/setting_names.py"

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from json import dumps
 
-from everloop.activities.model.files import describe
-from everloop.stores.conversations.fitting import Room, newest_messages
-from everloop.stores.conversations.store import ConversationSummary
+from everloop.activities.model.model_files import describe
+from everloop.stores.conversations.conversation_store import ConversationSummary
+from everloop.stores.conversations.prompt_selection import PromptBudget, newest_messages
+from everloop.workflows.contract.agent_settings import Memory
 from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -21,7 +22,6 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.names import name_calls
 from everloop.workflows.contract.parts import cut_for_model
-from everloop.workflows.contract.settings import Memory
 
 MAX_BYTES = 100_000
 """Limit of the recalled context, as JSON: it is stored in the task's history."""
@@ -56,15 +56,15 @@ def recalled(
     `recent` are the last messages of the conversation, up to position `end`, which is only used with
     summaries. A summary is recalled unless it begins within the recalled messages.
     """
-    kept = list(recent)
+    shown = list(recent)
     while True:
-        earlier = [_message(summary) for summary in summaries if summary.start < end - len(kept)]
-        earlier = newest_messages(earlier, Room(len(earlier), MAX_SUMMARY_BYTES, byte_size))
-        room = Room(len(kept), MAX_BYTES - sum(map(byte_size, earlier)), byte_size)
-        fitting = newest_messages(kept, room) or newest_messages(with_lines_for_files(kept), room)
-        if len(fitting) == len(kept):
+        earlier = [_message(summary) for summary in summaries if summary.start < end - len(shown)]
+        earlier = newest_messages(earlier, PromptBudget(len(earlier), MAX_SUMMARY_BYTES, byte_size))
+        budget = PromptBudget(len(shown), MAX_BYTES - sum(map(byte_size, earlier)), byte_size)
+        fitting = newest_messages(shown, budget) or newest_messages(with_lines_for_files(shown), budget)
+        if len(fitting) == len(shown):
             return _with_ids_of_place([*earlier, *fitting])
-        kept = fitting  # fewer messages: they may need their summary now
+        shown = fitting  # fewer messages: they may need their summary now
 
 
 def _with_ids_of_place(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
@@ -117,15 +117,15 @@ def remembered(transcript: Sequence[TranscriptMessage]) -> list[ConversationMess
     """
     spoken = list(_without_refusals(transcript))
     messages = list[ConversationMessage]()
-    wanted = frozenset[str]()
+    answered = frozenset[str]()
     for position, message in enumerate(spoken):
         if isinstance(message, AssistantMessage):
-            wanted = _answered(message, spoken[position + 1 :])
-            messages += _reply(message, wanted)
+            answered = _answered(message, spoken[position + 1 :])
+            messages += _reply(message, answered)
         elif isinstance(message, UserMessage):
             messages.append(_user_message(message))
-        elif message.call_id in wanted:
-            wanted -= {message.call_id}  # a second result has no call
+        elif message.call_id in answered:
+            answered -= {message.call_id}  # a second result has no call
             content = cut_for_model(message.content, MAX_RESULT_CHARACTERS)
             # Later tasks do not continue reading in it, nor read its files again.
             beginning = {"content": content, "whole": 0, "kept": "", "files": ()}
@@ -179,9 +179,9 @@ def _with_lines(message: UserMessage) -> UserMessage:
 def _user_message(message: UserMessage) -> UserMessage:
     files = (part for part in message.parts if isinstance(part, FilePart))
     # The address of a stored file is enough.
-    kept = [file for file in files if not file.content and len(file.url) <= MAX_URL_CHARACTERS][:MAX_FILES]
-    texts = [part_text(part, _line_of) for part in message.parts if not any(part is file for file in kept)]
-    bare = [part.model_copy(update={"metadata": {}}) for part in kept]
+    linked = [file for file in files if not file.content and len(file.url) <= MAX_URL_CHARACTERS][:MAX_FILES]
+    texts = [part_text(part, _line_of) for part in message.parts if not any(part is file for file in linked)]
+    bare = [part.model_copy(update={"metadata": {}}) for part in linked]
     words = [TextPart(text=cut_for_model("\n\n".join(texts), MAX_CHARACTERS))] if texts else []
     return UserMessage(message_id=message.message_id, parts=(*words, *bare))
 

@@ -20,10 +20,10 @@ from everloop.models.interface import (
     OutputSchema,
     TextDelta,
 )
-from everloop.runtime.settings import StartError
+from everloop.runtime.environment import StartError
 from everloop.runtime.user_code import error_kind, translate_base_exceptions
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.messages import ListedTool
-from everloop.workflows.contract.settings import ModelSettings
 
 # How a model is held to an answer that has to be data, by the means that its provider has.
 #
@@ -38,8 +38,8 @@ _RUNGS = ("json_schema", "json_object", "tool", "prompt")
 _BY = {"response_format": ("json_schema", "json_object"), "tool": ("tool",), "prompt": ("prompt",)}
 
 
-def _asked_by(by: str, request: ModelRequest, output: OutputSchema) -> ModelRequest:
-    asked = replace(request, output=replace(output, by=by))
+def _request_by(by: str, request: ModelRequest, output: OutputSchema) -> ModelRequest:
+    changed = replace(request, output=replace(output, by=by))
     if by == "tool":
         offered = ListedTool(
             name=FINAL_ANSWER,
@@ -47,12 +47,12 @@ def _asked_by(by: str, request: ModelRequest, output: OutputSchema) -> ModelRequ
             parameters={**output.schema},
         )
         forced = request.settings if request.tools else ModelSettings(tool_choice="required")
-        return replace(asked, tools=(*request.tools, offered), settings=forced.over(request.settings))
+        return replace(changed, tools=(*request.tools, offered), settings=forced.over(request.settings))
     if by == "json_schema":
-        return asked
+        return changed
     schema = json.dumps(output.schema, ensure_ascii=False)
     told = f"Your answer has to be JSON that fits this schema, and nothing else:\n{schema}"
-    return replace(asked, messages=(*request.messages, {"role": "system", "content": told}))
+    return replace(changed, messages=(*request.messages, {"role": "system", "content": told}))
 
 
 async def answer_of_tool(deltas: AsyncIterable[Delta]) -> AsyncGenerator[Delta]:
@@ -77,7 +77,7 @@ async def answer_of_tool(deltas: AsyncIterable[Delta]) -> AsyncGenerator[Delta]:
 
 
 def _ended(ended: Ended, answers: dict[int, list[str]], numbers: dict[int, int]) -> Ended:
-    calls = {numbers[call]: kept for call, kept in ended.opaque.calls.items() if call in numbers}
+    calls = {numbers[call]: fields for call, fields in ended.opaque.calls.items() if call in numbers}
     is_answer = bool(answers) and not numbers and ended.reason == "tool_calls"
     opaque = Opaque(ended.opaque.fields, calls, ended.opaque.reasoning_field)
     return replace(ended, opaque=opaque, reason="stop" if is_answer else ended.reason)
@@ -103,10 +103,10 @@ class Clients:
         """Return the request by each means that is left, best first; as it is where any answer will do."""
         if not request.output:
             return (request,)
-        wanted = _BY.get(request.settings.output_by or "auto")
-        known = wanted or chosen.output or _RUNGS
-        left = [by for by in known if (chosen.name, bool(request.tools), by) not in self._refused]
-        return [_asked_by(by, request, request.output) for by in left or known[-1:]]
+        required = _BY.get(request.settings.output_by or "auto")
+        means = required or chosen.output or _RUNGS
+        left = [by for by in means if (chosen.name, bool(request.tools), by) not in self._refused]
+        return [_request_by(by, request, request.output) for by in left or means[-1:]]
 
     def refuse(self, chosen: ChosenModel, request: ModelRequest, sent: ModelRequest) -> None:
         """Note that the provider does not take a request by these means; with tools it may take fewer."""

@@ -7,15 +7,15 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.lease import MODEL_LEASE, CallLease, Heartbeat, heartbeating
-from everloop.activities.model.failures import translate_model_errors
+from everloop.activities.cached_transcripts import checked_transcript
+from everloop.activities.lease import MODEL_LEASE, ActivityHeartbeat, CallLease, heartbeating
+from everloop.activities.model.model_failures import translate_model_errors
 from everloop.activities.model.models import Models, read_stream
 from everloop.activities.model.request import last_summary, spoken, user_text
 from everloop.activities.publish import try_publish
 from everloop.activities.retries import suppress_store_errors
-from everloop.activities.transcripts import whole_transcript
 from everloop.models.interface import ModelRequest
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract import failures
@@ -114,7 +114,7 @@ async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for wh
     model: str,
     messages: Sequence[TranscriptMessage],
     end: int,
-    heartbeat: Heartbeat,
+    heartbeat: ActivityHeartbeat,
     first: int = 0,
     *,
     has_fallback: bool = False,
@@ -158,7 +158,7 @@ class ContextCompactor:
             return await lease.work(lambda: self._compact(call, lease, heartbeat))
 
     async def _compact(
-        self, call: CompactContextInput, lease: CallLease, heartbeat: Heartbeat
+        self, call: CompactContextInput, lease: CallLease, heartbeat: ActivityHeartbeat
     ) -> SummaryMessage:
         task = call.task
         opened = await self.transcripts.open(
@@ -167,7 +167,7 @@ class ContextCompactor:
         if isinstance(opened.reply, SummaryMessage):  # an earlier attempt stored it
             summary, problem = opened.reply, ""
         else:
-            transcript = whole_transcript(opened, call.length, call.digest)
+            transcript = checked_transcript(opened, call.length, call.digest)
             summary, problem = await self._make(call, transcript, lease, heartbeat)
             await lease.check_task()
             place = task.task_id, task.run_id, call.length
@@ -183,7 +183,7 @@ class ContextCompactor:
         call: CompactContextInput,
         transcript: Sequence[TranscriptMessage],
         lease: CallLease,
-        heartbeat: Heartbeat,
+        heartbeat: ActivityHeartbeat,
     ) -> tuple[SummaryMessage, str]:
         """Return a summary, without the model where that cannot write it, and what went wrong then."""
         if call.compaction.strategy == "window":

@@ -4,7 +4,7 @@ import json
 
 from everloop.workflows.contract.events import (
     FINAL_ATTEMPT,
-    MAX_WHOLE_BYTES,
+    MAX_COMPLETE_BYTES,
     RESPONSE_ARTIFACT,
     ArtifactChunk,
 )
@@ -117,11 +117,11 @@ class ResponseDraft:
         draft is complete.
         """
         self._written.append(text)
-        whole = "".join(self._written)
-        sent = json.dumps(whole, ensure_ascii=False) if self._numbers.has_begun else ""
-        if len(sent.encode(errors="replace")) <= MAX_WHOLE_BYTES:
-            return [self.complete(TextPart(text=whole))]
-        return [self._chunk(TextPart(text=text), last_chunk=True), self.complete(TextPart(text=whole))]
+        full_text = "".join(self._written)
+        sent = json.dumps(full_text, ensure_ascii=False) if self._numbers.has_begun else ""
+        if len(sent.encode(errors="replace")) <= MAX_COMPLETE_BYTES:
+            return [self.complete(TextPart(text=full_text))]
+        return [self._chunk(TextPart(text=text), last_chunk=True), self.complete(TextPart(text=full_text))]
 
     def complete(self, answer: Part) -> ArtifactChunk:
         """Return the chunk that is the whole answer, whatever was written before."""

@@ -55,10 +55,10 @@ from everloop.models.interface import (
 from everloop.runtime.telemetry.instruments import server_of, span_without_content
 from everloop.runtime.telemetry.logs import exception_fields
 from everloop.runtime.user_code import error_kind, translate_base_exceptions
-from everloop.stores.providers import HeldBackError, Passage, ProviderGates
+from everloop.stores.providers import HeldBackError, ProviderCall, ProviderGates
 from everloop.workflows.contract import failures
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.messages import AssistantMessage, Usage
-from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
@@ -124,15 +124,15 @@ def _returned(message: Mapping[str, JsonValue], source: str, provider: Provider)
     made = _bare(message)
     opaque = cast("_Object", message.get("opaque") or {})
     is_ours = opaque.get("source") == source
-    kept: _Object = opaque["fields"] if is_ours else {}
+    opaque_fields: _Object = opaque["fields"] if is_ours else {}
     calls = cast("list[_Object]", made.get("tool_calls") or [])
-    kept_of_calls: list[_Object] = [call.get("opaque") or {} if is_ours else {} for call in calls]
-    known = {name for fields in kept_of_calls for name in fields}
-    fill = {name: value for name, value in provider.fill_call.items() if name not in known}
+    fields_of_calls: list[_Object] = [call.get("opaque") or {} if is_ours else {} for call in calls]
+    names = {name for fields in fields_of_calls for name in fields}
+    fill = {name: value for name, value in provider.fill_call.items() if name not in names}
     if calls:
-        pairs = zip(calls, kept_of_calls, strict=True)
+        pairs = zip(calls, fields_of_calls, strict=True)
         made["tool_calls"] = [{**_bare(call), "opaque": {**fill, **fields}} for call, fields in pairs]
-    return {**made, "opaque": {"source": source, "fields": {**provider.fill_message, **kept}}}
+    return {**made, "opaque": {"source": source, "fields": {**provider.fill_message, **opaque_fields}}}
 
 
 def _bare(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,11 +244,11 @@ class Models:
     @asynccontextmanager
     async def _gate(
         self, task: TaskRef, chosen: ChosenModel, request: ModelRequest
-    ) -> AsyncGenerator[Passage]:
+    ) -> AsyncGenerator[ProviderCall]:
         # An activity makes one call at a time, and all its attempts have its id.
         call = f"{task.task_id} {task.run_id} {activity.info().activity_id}"
         if not self.gates:
-            yield Passage(chosen, call, 0)
+            yield ProviderCall(chosen, call, 0)
             return
         tokens = 0
         if chosen.provider.tokens_per_minute:

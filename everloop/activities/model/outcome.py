@@ -17,6 +17,7 @@ from everloop.agents.tool_signature import as_tool_name
 from everloop.models.interface import ModelRequest, OutputSchema
 from everloop.runtime.user_code import error_kind, translate_base_exceptions
 from everloop.workflows.contract import failures
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     ToolCall,
@@ -25,7 +26,6 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.parts import is_sendable
-from everloop.workflows.contract.settings import ModelSettings
 
 EMPTY = "the model gave an empty answer"
 FILTERED = "the provider's content filter stopped the reply"
@@ -114,9 +114,9 @@ def _of_declined(reply: AssistantMessage, settings: ModelSettings, *, is_data: b
 
 def _of_cut_calls(reply: AssistantMessage, earlier: str) -> AssistantMessage:
     """Calls that are whole are run, one of which a part was cut off never is."""
-    whole = tuple(call for call in reply.tool_calls if _is_whole(call))
-    if whole:
-        return reply.model_copy(update={"tool_calls": whole})
+    complete = tuple(call for call in reply.tool_calls if _is_complete(call))
+    if complete:
+        return reply.model_copy(update={"tool_calls": complete})
     name = reply.tool_calls[-1].name
     hint = f"it was cut off within the call of {name}; nothing of it was run; write less at once"
     problem = f"the reply was cut off within the call of {name}{_limit(reply)}; raise max_tokens"
@@ -187,7 +187,7 @@ def _limit(reply: AssistantMessage) -> str:
     return " at the model's limit" + (f", after {tokens} tokens" if tokens else "")
 
 
-def _is_whole(call: ToolCall) -> bool:
+def _is_complete(call: ToolCall) -> bool:
     try:
         return isinstance(from_json(call.arguments), dict)
     except ValueError:

@@ -222,7 +222,7 @@ def overlap(text: str, word: str) -> int:
 
 
 @dataclass
-class _Call:
+class _StreamedCall:
     """`waiting` is what has come before the name, and so before it is known whether it is drafted."""
 
     number: int
@@ -264,7 +264,7 @@ class ReplyAssembler:
         self._thinking = SurrogateJoiner()
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _StreamedCall] = {}
         self._thought: _OpenThought | None = None
         self.thoughts = 0
         """How many there were, from which the next one gets its id."""
@@ -331,18 +331,18 @@ class ReplyAssembler:
 
     def _keep(self, deltas: Iterable[TextDelta | ThoughtDelta]) -> list[VisibleDelta]:
         """Return deltas of the content, with the ends of the thoughts that they do not continue."""
-        kept: list[VisibleDelta] = []
+        visible: list[VisibleDelta] = []
         for delta in deltas:
             if isinstance(delta, TextDelta):
-                kept += self._end_thought()
+                visible += self._end_thought()
                 self._text.append(delta.text)
-                kept.append(delta)
+                visible.append(delta)
             elif not delta.last:
                 self._has_inline_thoughts = True
-                kept += self._think(delta.text, delta.thought_id, is_inline=True)
+                visible += self._think(delta.text, delta.thought_id, is_inline=True)
             elif self._thought and self._thought.is_inline:
-                kept += self._end_thought()
-        return kept
+                visible += self._end_thought()
+        return visible
 
     def _add_thought(self, delta: ThoughtDelta) -> list[VisibleDelta]:
         self._splitter.start_answering()
@@ -374,13 +374,13 @@ class ReplyAssembler:
     def _add_call(self, delta: CallDelta) -> list[VisibleDelta]:
         call = self._calls.get(delta.call)
         if call is None:
-            call = self._calls[delta.call] = _Call(delta.call)
+            call = self._calls[delta.call] = _StreamedCall(delta.call)
         call.name += delta.name
         call.arguments.append(delta.arguments)
         call.waiting.append(delta.arguments)
         return self._take_waiting(call) if call.name else []
 
-    def _take_waiting(self, call: _Call) -> list[VisibleDelta]:
+    def _take_waiting(self, call: _StreamedCall) -> list[VisibleDelta]:
         """Return what has come of the arguments, if they are wanted; half a character waits for the other."""
         written = "".join(call.waiting)
         call.waiting.clear()

@@ -10,8 +10,8 @@ from itertools import dropwhile
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from everloop.activities.hooks import PluginFailedError, in_time
-from everloop.activities.model.files import (
+from everloop.activities.hook_runner import PluginFailedError, in_time
+from everloop.activities.model.model_files import (
     Content,
     ReadFiles,
     describe,
@@ -27,6 +27,7 @@ from everloop.agents.tool import listed
 from everloop.agents.tool_signature import as_tool_name
 from everloop.models.catalogue import ChosenModel
 from everloop.models.interface import ModelRequest, PromptTooLongError
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -45,7 +46,6 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import TaskRef
 
 Sent = dict[str, JsonValue]
@@ -115,9 +115,9 @@ def _system(text: str) -> Sent:
 def made_to_call(request: ModelRequest, tool: str) -> ModelRequest:
     """Return the request for a model that has to call a tool."""
     # Some providers refuse a conversation that ends with a reply, or let the model go on writing that.
-    asked = {"role": "user", "content": f"[Now call {tool}, with the result of your work.]"}
+    instruction = {"role": "user", "content": f"[Now call {tool}, with the result of your work.]"}
     settings = replace(request.settings, tool_choice=tool, parallel_tool_calls=False)
-    return replace(request, messages=(*request.messages, asked), settings=settings)
+    return replace(request, messages=(*request.messages, instruction), settings=settings)
 
 
 def only_create_task(request: ModelRequest, agent: Agent) -> ModelRequest:
@@ -130,9 +130,9 @@ def without_tools(request: ModelRequest, last: str) -> ModelRequest:
     """Return the request for a model that has to answer now, because of `last`: a limit, in words."""
     # Not `tool_choice="none"`: models call tools that they see all the same, and Groq then refuses the reply.
     end = "There are no tools any more: answer now with what you have, and say what is missing."
-    asked = {"role": "user", "content": f"[This is the last call: {last}. {end}]"}
+    instruction = {"role": "user", "content": f"[This is the last call: {last}. {end}]"}
     settings = replace(request.settings, tool_choice=None, parallel_tool_calls=None, provider_tools=())
-    return replace(request, messages=(*request.messages, asked), tools=(), settings=settings)
+    return replace(request, messages=(*request.messages, instruction), tools=(), settings=settings)
 
 
 def until_called(settings: ModelSettings, transcript: Sequence[TranscriptMessage]) -> ModelSettings:
@@ -171,8 +171,8 @@ def with_cache_hints(request: ModelRequest, chosen: ChosenModel, key: str) -> Mo
             body = {"prompt_cache_key": key, **(settings.extra_body or {})}
             return replace(request, settings=replace(settings, extra_body=body))
         case "breakpoints":
-            messages, asked = request.messages, ("user", "tool")
-            last = [place for place, each in enumerate(messages) if each["role"] in asked][-2:]
+            messages, input_roles = request.messages, ("user", "tool")
+            last = [place for place, each in enumerate(messages) if each["role"] in input_roles][-2:]
             marked = {*last, *([0] if messages and messages[0]["role"] == "system" else [])}
             given = (_marked(each) if place in marked else each for place, each in enumerate(messages))
             return replace(request, messages=tuple(given))

@@ -12,14 +12,19 @@ from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.lease import MODEL_LEASE, CallLease, Heartbeat, heartbeating
+from everloop.activities.lease import MODEL_LEASE, ActivityHeartbeat, CallLease, heartbeating
 from everloop.activities.model.models import Models
 from everloop.activities.model.reply import ReplyAssembler
-from everloop.activities.narrator.story import Story, is_enough, narration, narration_request
+from everloop.activities.narrator.progress_summary import (
+    ProgressSummary,
+    is_enough,
+    narration,
+    narration_request,
+)
 from everloop.activities.publish import try_publish
 from everloop.models.interface import Delta, ModelError
-from everloop.stores.log.interface import START, StreamedEvent, position_order
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START, StreamedEvent, position_order
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.events import (
@@ -71,7 +76,7 @@ class Narration:
     model: str
     terms: NarrationTerms
     lease: CallLease
-    heartbeat: Heartbeat
+    heartbeat: ActivityHeartbeat
 
     def __post_init__(self) -> None:
         self._task = self.call.task
@@ -80,9 +85,9 @@ class Narration:
         self._has_begun = False
         self._position = START
         self._subject = ""
-        self._story = Story()
-        self._seen_at = time.monotonic()
-        self._is_seen = False
+        self._summary = ProgressSummary()
+        self._last_found_at = time.monotonic()
+        self._is_found = False
         self._failures = 0
         self._skips = 0
 
@@ -118,10 +123,10 @@ class Narration:
             is_over = await (self._look() if self._has_begun else self._begin())
         except (RedisError, OSError) as error:
             _log.debug("narrator cannot read its task", error_type=type(error).__name__)
-            self._is_seen = is_over = False
-        if self._is_seen:
-            self._seen_at = time.monotonic()
-        elif time.monotonic() - self._seen_at > self.terms.max_outage.total_seconds():
+            self._is_found = is_over = False
+        if self._is_found:
+            self._last_found_at = time.monotonic()
+        elif time.monotonic() - self._last_found_at > self.terms.max_outage.total_seconds():
             _log.warning("narration ended: the view of the task is lost")
             return False
         return not is_over
@@ -132,7 +137,7 @@ class Narration:
         A task that has just been answered may still have the status of its question.
         """
         snapshot = await self.views.load(self._task.task_id)
-        self._is_seen = snapshot is not None
+        self._is_found = snapshot is not None
         self.heartbeat.carried.setdefault("start", snapshot.position if snapshot else START)
         is_over = await self._reads_the_end()
         self._has_begun = True
@@ -146,7 +151,7 @@ class Narration:
         if await self._reads_the_end():
             return True
         state = await self.views.state(self._task.task_id)
-        self._is_seen = state is not None
+        self._is_found = state is not None
         return state is not None and not is_at_work(state)
 
     async def _reads_the_end(self) -> bool:
@@ -154,9 +159,9 @@ class Narration:
         while page := await self.views.read({self._task.task_id: self._position}, wait=0):
             for streamed in page:
                 self._position = streamed.position
-                self._story.take(streamed.event)
+                self._summary.take(streamed.event)
                 if not self._has_begun and isinstance(streamed.event, Narrated):
-                    self._story.has_news = False
+                    self._summary.has_news = False
             if any(map(self._ends_here, page)):
                 return True
         return False
@@ -168,7 +173,7 @@ class Narration:
 
     def _is_due(self) -> bool:
         """True if this interval calls the model. While the model fails, intervals without a call increase."""
-        if not (self._is_seen and self._story.has_news):
+        if not (self._is_found and self._summary.has_news):
             return False
         is_due = self._skips == 0
         self._skips = max(0, self._skips - 1)
@@ -178,7 +183,7 @@ class Narration:
         """Return the model's narration, or an empty string if it has no news or the call fails."""
         self.heartbeat.carried["calls"] = self._calls + 1
         self.heartbeat.send()
-        request = narration_request(self.model, self._subject, self._story)
+        request = narration_request(self.model, self._subject, self._summary)
         assembler = self.models.assembler(request)
         try:
             async with self.models.stream(self._task, request, assembler) as stream:
@@ -187,9 +192,9 @@ class Narration:
             self._note_failure(error)
             return ""
         self._failures = self._skips = 0
-        self._story.has_news = False
+        self._summary.has_news = False
         told = assembler.reply.finish_reason not in {"refusal", "content_filter"}
-        return narration(assembler.reply.text, self._story.narrations) if told else ""
+        return narration(assembler.reply.text, self._summary.narrations) if told else ""
 
     def _note_failure(self, error: Exception) -> None:
         self._failures += 1

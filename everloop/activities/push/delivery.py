@@ -25,7 +25,7 @@ from everloop.runtime.outbound.policy import (
     read_url,
     retry_after,
 )
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.calls import PUSH_FAILED, DeliverPushResult, PushRef
@@ -37,7 +37,7 @@ from everloop.workflows.contract.tasks import TaskView
 if TYPE_CHECKING:
     from httpx import URL
 
-    from everloop.activities.push.notifications import Body
+    from everloop.activities.push.notifications import NotificationBody
 
 # One POST to a webhook, only to an address that was checked just before.
 
@@ -61,7 +61,7 @@ class RefusedError(UndeliveredError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class WebhookResponse:
     """The answer of a webhook. Names of headers are in lower case."""
 
     status: int
@@ -81,7 +81,9 @@ class Webhooks:
         self._tls = tls
         self.time_limit = time_limit
 
-    async def post(self, url: str, content: bytes, headers: Mapping[str, str], *, owner: str = "") -> Answer:
+    async def post(
+        self, url: str, content: bytes, headers: Mapping[str, str], *, owner: str = ""
+    ) -> WebhookResponse:
         """Post for an owner, and return the answer, whatever its status.
 
         Raises:
@@ -105,7 +107,9 @@ class Webhooks:
         except (OSError, httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
             raise UndeliveredError(f"no answer from the webhook ({type(error).__name__})") from None
 
-    async def _post(self, url: "URL", content: bytes, headers: Mapping[str, str], owner: str) -> Answer:
+    async def _post(
+        self, url: "URL", content: bytes, headers: Mapping[str, str], owner: str
+    ) -> WebhookResponse:
         import httpcore  # noqa: PLC0415 -- as in `post`
 
         from everloop.runtime.outbound.backend import OutboundBackend  # noqa: PLC0415 -- likewise
@@ -119,7 +123,7 @@ class Webhooks:
             pool.stream("POST", target, headers=sent, content=content) as response,
         ):
             pairs = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
-            answer = Answer(response.status, {name.lower(): value for name, value in pairs})
+            answer = WebhookResponse(response.status, {name.lower(): value for name, value in pairs})
             read = 0
             async for piece in response.aiter_stream():
                 read += len(piece)
@@ -184,7 +188,7 @@ class PushDelivering(PushPort):
         is_over = isinstance(news, Nothing) and news.is_over
         return DeliverPushResult(delivered=isinstance(news, News), done=is_over)
 
-    async def _body(self, config: PushConfig, subject: Subject) -> "Body | None":
+    async def _body(self, config: PushConfig, subject: Subject) -> "NotificationBody | None":
         """Return the body to post, or None if A2A 0.3 cannot express it."""
         from everloop.activities.push.notifications import with_status, write_body, write_legacy_body  # noqa: PLC0415 -- see its head
 
@@ -199,7 +203,7 @@ class PushDelivering(PushPort):
             case _:
                 return None
 
-    async def _send(self, config: PushConfig, lease: CallLease, body: "Body", news: str) -> bool:
+    async def _send(self, config: PushConfig, lease: CallLease, body: "NotificationBody", news: str) -> bool:
         """Post, or give up after the time limit; return whether the webhook still exists."""
         try:
             return await self._post(config, lease, body, news)
@@ -219,7 +223,7 @@ class PushDelivering(PushPort):
         activity.heartbeat(news, now)
         return timedelta()
 
-    async def _post(self, config: PushConfig, lease: CallLease, body: "Body", news: str) -> bool:
+    async def _post(self, config: PushConfig, lease: CallLease, body: "NotificationBody", news: str) -> bool:
         """Post, and return True if it was accepted, False if the webhook is gone and the config was removed.
 
         No other attempt can post a later notification meanwhile.
@@ -250,7 +254,7 @@ class PushDelivering(PushPort):
             _log.info("push config removed: its webhook is gone")
             return False
         raise _failed(
-            config, "not_taken", _problem(answer), asked=retry_after(answer.headers, datetime.now(UTC))
+            config, "not_taken", _problem(answer), pause=retry_after(answer.headers, datetime.now(UTC))
         )
 
 
@@ -263,14 +267,14 @@ def _authentication(config: PushConfig) -> dict[str, str]:
     return headers
 
 
-def _problem(answer: Answer) -> str:
+def _problem(answer: WebhookResponse) -> str:
     if HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
         return f"the webhook answered {answer.status}: redirects are not followed; set the URL it leads to"
     return f"the webhook answered {answer.status}; expected 2xx"
 
 
 def _failed(
-    config: PushConfig, outcome: DeliveryOutcome, problem: str, asked: timedelta | None = None
+    config: PushConfig, outcome: DeliveryOutcome, problem: str, pause: timedelta | None = None
 ) -> ApplicationError:
     """Return a retryable failure. The delay is the longer of the webhook's own and our backoff."""
     attempt = activity.info().attempt
@@ -282,6 +286,6 @@ def _failed(
     return ApplicationError(
         problem,
         type=PUSH_FAILED,
-        next_retry_delay=asked if asked and asked > backoff else None,
+        next_retry_delay=pause if pause and pause > backoff else None,
         category=ApplicationErrorCategory.BENIGN,  # otherwise the SDK logs it as well, with a stack
     )

@@ -9,11 +9,11 @@ from temporalio.service import RPCError
 
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.temporal.describe import is_not_found
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.rendering import with_artifacts
-from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.lifetimes import MAX_TASK_BYTES
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from everloop.workflows.contract.calls import TASK_UNREADABLE
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
 from everloop.workflows.contract.tasks import Artifact, TaskView
@@ -98,25 +98,25 @@ class PushFeed:
             ApplicationError: `TaskUnreadable`.
         """
         if not (position and await self._views.holds(task_id, position)):
-            return await self._whole(task_id, position)
+            return await self._complete(task_id, position)
         while page := await self._views.read({task_id: position}, wait=0):
             for streamed in page:
                 if streamed.follows_loss:
-                    return await self._whole(task_id, position)
+                    return await self._complete(task_id, position)
                 position = streamed.position
                 if subject := await self._subject(task_id, streamed.event):
                     return News(position, subject, position)
         state = await self._views.state(task_id)
         if state is None:
-            return await self._whole(task_id, position)
+            return await self._complete(task_id, position)
         return Nothing(position, is_over=state.is_terminal)
 
-    async def _whole(self, task_id: str, position: str) -> News | Nothing:
+    async def _complete(self, task_id: str, position: str) -> News | Nothing:
         """Return the whole task as a notification."""
         snapshot = await self._views.load(task_id)
         is_complete = snapshot and not snapshot.is_incomplete
-        if not is_complete and (known := await self._workflows.view(task_id)):
-            await self._views.restore(known)
+        if not is_complete and (stored := await self._workflows.view(task_id)):
+            await self._views.restore(stored)
             snapshot = await self._views.load(task_id)
         if snapshot is None:
             return Nothing(position, is_over=True)
@@ -126,7 +126,7 @@ class PushFeed:
         return News(snapshot.position, view, f"task {view.run_id} {view.version} {state}")
 
     async def _subject(self, task_id: str, event: TaskEvent) -> Subject | None:
-        from everloop.runtime.protocol.tasks import is_visible  # noqa: PLC0415 -- A2A's messages take 3 MiB
+        from everloop.runtime.protocol.a2a_tasks import is_visible  # noqa: PLC0415 -- A2A's messages take 3 MiB
 
         match event:
             case StatusChanged():

@@ -10,7 +10,7 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
 from everloop.activities.push.feed import Subject
-from everloop.runtime.protocol.tasks import TaskUrl, to_artifact, to_status, to_struct, to_task
+from everloop.runtime.protocol.a2a_tasks import TaskUrl, to_artifact, to_status, to_struct, to_task
 from everloop.stores.push.configs import PushConfig
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.parts import with_whole_numbers
@@ -18,14 +18,14 @@ from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
 
 
 @dataclass(frozen=True)
-class Body:
+class NotificationBody:
     """The body of a notification."""
 
     content: bytes
     media_type: str
 
 
-def write_body(config: PushConfig, subject: Subject) -> Body:
+def write_body(config: PushConfig, subject: Subject) -> NotificationBody:
     """Return the notification for a client of A2A 1.0."""
     task_url = TaskUrl(config.task_id, config.context_id, config.public_url)
     match subject:
@@ -38,20 +38,22 @@ def write_body(config: PushConfig, subject: Subject) -> Body:
             )
             response = pb.StreamResponse(status_update=update)
         case Artifact():
-            whole = to_artifact(subject, task_url)
+            artifact = to_artifact(subject, task_url)
             update = pb.TaskArtifactUpdateEvent(
-                task_id=config.task_id, context_id=config.context_id, artifact=whole, last_chunk=True
+                task_id=config.task_id, context_id=config.context_id, artifact=artifact, last_chunk=True
             )
             response = pb.StreamResponse(artifact_update=update)
-    return Body(_encode(MessageToDict(response)), "application/a2a+json")
+    return NotificationBody(_encode(MessageToDict(response)), "application/a2a+json")
 
 
-def write_legacy_body(config: PushConfig, view: TaskView) -> Body:
+def write_legacy_body(config: PushConfig, view: TaskView) -> NotificationBody:
     """Return the notification for a client of A2A 0.3, which is always the task."""
     from a2a.compat.v0_3 import conversions  # noqa: PLC0415 -- 2 MiB for clients of old
 
     task = conversions.to_compat_task(to_task(view, config.public_url))
-    return Body(_encode(task.model_dump(mode="json", by_alias=True, exclude_none=True)), "application/json")
+    return NotificationBody(
+        _encode(task.model_dump(mode="json", by_alias=True, exclude_none=True)), "application/json"
+    )
 
 
 def with_status(view: TaskView, event: StatusChanged) -> TaskView:

@@ -170,14 +170,14 @@ class Batches(FileWriter):
 
     artifact: StoredArtifact
 
-    def __init__(self, writer: PieceWriter, hide: Callable[[str], str], *, is_whole: bool = False) -> None:
+    def __init__(self, writer: PieceWriter, hide: Callable[[str], str], *, is_complete: bool = False) -> None:
         self._writer = writer
         self._hide = hide
         self._pending = bytearray()
         self._rows = 0
         self._sent = 0
         self._finished = False
-        self._batcher = Batcher(self._send, math.inf if is_whole else 0.0)
+        self._batcher = Batcher(self._send, math.inf if is_complete else 0.0)
 
     async def __aenter__(self) -> Self:
         await self._batcher.__aenter__()

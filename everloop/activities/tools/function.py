@@ -18,9 +18,9 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.lease import Heartbeat
+from everloop.activities.lease import ActivityHeartbeat
 from everloop.agents.limits import Retries
-from everloop.agents.questions import QuestionRequired
+from everloop.agents.question_exceptions import QuestionRequired
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import excerpt, result_text
 from everloop.agents.tool_signature import code_of
@@ -212,7 +212,7 @@ _batch: ContextVar[tuple["_Batch", object]] = ContextVar("_batch")
 
 
 def _batch_key(tool: Tool, run: RunToolInput) -> tuple[object, ...]:
-    return run.task.task_id, run.task.run_id, run.asked_at, tool.name
+    return run.task.task_id, run.task.run_id, run.reply_position, tool.name
 
 
 class _Batch:
@@ -286,7 +286,7 @@ _JITTER = 0.2
 """Calls that failed together do not come back together."""
 
 
-def next_delay(retries: Retries | None, heartbeat: Heartbeat) -> timedelta | None:
+def next_delay(retries: Retries | None, heartbeat: ActivityHeartbeat) -> timedelta | None:
     """Count a failure; return how long to wait for the next attempt, None if there is none."""
     if retries is None or (failed := heartbeat.count_failure()) >= retries.attempts:
         return None

@@ -10,7 +10,7 @@ from temporalio import activity
 
 from everloop.activities.lease import QUICK_LEASE, TOOL_LEASE, CallLease, RunSteps, is_first_attempt
 from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for, suppress_store_errors
-from everloop.activities.tools.results import unknown_outcome
+from everloop.activities.tools.tool_results import unknown_outcome
 from everloop.activities.tools.vetting import phase_key
 from everloop.stores.scripts import Step
 from everloop.stores.tool_records import Claim, ToolRecords
@@ -18,7 +18,7 @@ from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key
 
-MAX_KEPT_BYTES = 64 * 1024
+MAX_STORED_BYTES = 64 * 1024
 """Bytes of JSON that one call may keep; whatever is larger belongs into an artifact."""
 
 
@@ -50,7 +50,7 @@ class ToolClaim(CallLease):
         self._call = call.call
         self._kept = call_key(call.call)
         if not (is_repeatable or is_first_attempt()):
-            self._asked_at = call.asked_at
+            self._reply_position = call.reply_position
 
     async def begin(
         self, *steps: Step[Any], before: Sequence[Step[Any]] = ()
@@ -144,9 +144,9 @@ def _problem_of(value: JsonValue) -> str:
         size = len(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         return f"keep takes a JSON value, and this is none: {error}"
-    if size > MAX_KEPT_BYTES:
+    if size > MAX_STORED_BYTES:
         return (
-            f"the value has {size} bytes of JSON, and a call may keep {MAX_KEPT_BYTES}; "
+            f"the value has {size} bytes of JSON, and a call may keep {MAX_STORED_BYTES}; "
             "write the rest into an artifact and keep its id"
         )
     return ""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import structlog
 from pydantic import BaseModel
 
-from everloop.activities.hooks import Hooks, PluginFailedError, hook_context, together
-from everloop.activities.tools.results import message, not_repeated, rejected, withheld
+from everloop.activities.hook_runner import Hooks, PluginFailedError, hook_context, together
+from everloop.activities.tools.tool_results import message, not_repeated, rejected, withheld
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import NeedsApproval, Veto
 from everloop.agents.tool import Tool
@@ -65,7 +65,7 @@ async def _ask_plugins(
         answer = await Hooks(agent, hook_context(call.task, call.identity)).before_tool(written)
         if isinstance(answer, Veto):
             return message(written, answer.reason, "rejected")
-        changed, wanted = answer
+        changed, requested = answer
         if changed.arguments != written.arguments:
             if isinstance(call, LoadAgentInput):  # whatever the tool of that name is by now
                 problem = "a plugin changed its arguments, which a call of another agent cannot have"
@@ -75,8 +75,8 @@ async def _ask_plugins(
         return _not_run(written, error.message)
     except InvalidArgumentsError as error:
         return _not_run(written, f"a plugin changed the call; {error}")
-    asked = NeedsApproval(approvers=call.approvers) if call.approvers else None
-    return VettedCall(changed, arguments, mark, together([asked, wanted]))
+    of_call = NeedsApproval(approvers=call.approvers) if call.approvers else None
+    return VettedCall(changed, arguments, mark, together([of_call, requested]))
 
 
 def _not_run(call: ToolCall, problem: str) -> ToolMessage:
@@ -143,13 +143,13 @@ def _forgotten(name: str) -> Tool:
 _log = structlog.get_logger()
 
 
-def phase_key(call: ToolCall, asked: int) -> str:
+def phase_key(call: ToolCall, question_count: int) -> str:
     """Name what runs of a call after so many questions, and the question that it may ask next.
 
     Each such phase runs at most once. A question is named after what it asks about, not after its place
     alone: after a Reset an answer that comes late is for no other call.
     """
-    return f"{call_key(call)}.{asked}" if asked else call_key(call)
+    return f"{call_key(call)}.{question_count}" if question_count else call_key(call)
 
 
 def needs_approval(agent: Agent, tool: Tool, arguments: BaseModel) -> bool:
@@ -166,25 +166,25 @@ def needs_approval(agent: Agent, tool: Tool, arguments: BaseModel) -> bool:
         return True
 
 
-def approval_id(call: ToolCall, asked: int, mark: str) -> str:
+def approval_id(call: ToolCall, question_count: int, mark: str) -> str:
     """Name the question whether a call may run. With arguments that plugins changed it is another one.
 
     An approval then holds for the arguments that people saw, and for no others.
     """
-    return f"{phase_key(call, asked)}~{mark}" if mark else phase_key(call, asked)
+    return f"{phase_key(call, question_count)}~{mark}" if mark else phase_key(call, question_count)
 
 
-def approval_question(tool: Tool, written: ToolCall, vetted: VettedCall, asked: int) -> Question:
+def approval_question(tool: Tool, written: ToolCall, vetted: VettedCall, question_count: int) -> Question:
     """Ask whether the call may run that the model has written, and show what with."""
     reason = printable(vetted.approval.reason, lines=True) if vetted.approval else ""
     text = "\n".join([f"Approve the call {vetted.call.name}?", *([reason] if reason else [])])
-    return _confirmation("approval", approval_id(written, asked, vetted.mark), text, tool, vetted)
+    return _confirmation("approval", approval_id(written, question_count, vetted.mark), text, tool, vetted)
 
 
-def outcome_question(tool: Tool, written: ToolCall, vetted: VettedCall, asked: int) -> Question:
+def outcome_question(tool: Tool, written: ToolCall, vetted: VettedCall, question_count: int) -> Question:
     """Ask whether the call may run again, now that nobody knows whether it ran."""
     lost = f"The call {vetted.call.name} was started but its end was lost. It may have taken effect."
-    return _confirmation("outcome", phase_key(written, asked), f"{lost} Run it again?", tool, vetted)
+    return _confirmation("outcome", phase_key(written, question_count), f"{lost} Run it again?", tool, vetted)
 
 
 def _confirmation(purpose: Purpose, id_: str, text: str, tool: Tool, vetted: VettedCall) -> Question:
@@ -213,8 +213,8 @@ def is_approved(call: ToolCallInput, mark: str = "") -> bool:
 
     Nor is a yes to other arguments, where plugins change them (`VettedCall.mark`).
     """
-    asked = {approval_id(call.call, count, mark) for count in range(len(call.answers))}
-    return any(answer.approved and answer.question_id in asked for answer in _answers(call, "approval"))
+    ids = {approval_id(call.call, count, mark) for count in range(len(call.answers))}
+    return any(answer.approved and answer.question_id in ids for answer in _answers(call, "approval"))
 
 
 def inputs(call: ToolCallInput) -> tuple[Answer, ...]:

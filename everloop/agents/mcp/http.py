@@ -13,9 +13,9 @@ import httpx2
 from mcp_types import INTERNAL_ERROR
 from opentelemetry import propagate
 
-from everloop.agents.mcp.errors import Fault
+from everloop.agents.mcp.mcp_errors import Fault
 from everloop.runtime.outbound.bounds import AnswerTooLargeError
-from everloop.runtime.outbound.responses import UNCOMPRESSED, bounding, check_encoding, is_event_stream
+from everloop.runtime.outbound.response_bounds import UNCOMPRESSED, bounding, check_encoding, is_event_stream
 
 CONNECTING = 10.0
 """Seconds to connect, and to send each piece of a request. Answers may take as long as their calls."""

@@ -16,8 +16,8 @@ from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
 from pydantic import JsonValue, ValidationError
 
-from everloop.agents.mcp.definition import McpDefinition
-from everloop.agents.mcp.errors import (
+from everloop.agents.mcp.mcp_definition import McpDefinition
+from everloop.agents.mcp.mcp_errors import (
     McpError,
     McpLostError,
     McpProtocolError,
@@ -26,9 +26,9 @@ from everloop.agents.mcp.errors import (
     mcp_error,
     misshapen,
 )
-from everloop.agents.mcp.results import Concealment
+from everloop.agents.mcp.mcp_results import Concealment
 from everloop.agents.mcp.transports import connection_to
-from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
+from everloop.runtime.schema_validation import SchemaUnfitError, find_schema_violations_soon
 from everloop.runtime.telemetry.instruments import fail_span, server_of, span_without_content
 
 # The span around a request (OpenTelemetry semantic conventions for MCP).
@@ -70,7 +70,7 @@ def _address(server: McpDefinition) -> dict[str, AttributeValue]:
 PAGES = 100
 """Maximum pages of a list of tools; a longer list counts as endless."""
 
-KNOWN_FOR = 60.0
+CACHE_SECONDS = 60.0
 """Lifetime of a list in seconds, if the server does not announce changes."""
 
 AskPage = Callable[[str | None], Awaitable[ListToolsResult]]
@@ -80,21 +80,21 @@ AskPage = Callable[[str | None], Awaitable[ListToolsResult]]
 class ToolList:
     """Cache of the offered tools, by their names at the server; requested when they may have changed.
 
-    `announces_changes`: the server announces changes; else a list expires after `KNOWN_FOR` seconds.
+    `announces_changes`: the server announces changes; else a list expires after `CACHE_SECONDS` seconds.
     """
 
     def __init__(self, server: McpDefinition, ask: AskPage) -> None:
         self.announces_changes = False
         self._server = server
         self._ask = ask
-        self._known: Mapping[str, Tool] | None = None
-        self._known_until = 0.0
+        self._cached: Mapping[str, Tool] | None = None
+        self._cached_until = 0.0
         self._changes = 0
         self._asking: asyncio.Task[Mapping[str, Tool]] | None = None
 
     def forget(self) -> None:
         """Invalidate the cache, so that the list is requested before its next use."""
-        self._known = None
+        self._cached = None
         self._changes += 1
 
     async def get(self) -> Mapping[str, Tool]:
@@ -103,8 +103,8 @@ class ToolList:
         Raises:
             McpError: the request was needed and failed.
         """
-        expired = not self.announces_changes and asyncio.get_running_loop().time() >= self._known_until
-        return await self.ask() if self._known is None or expired else self._known
+        expired = not self.announces_changes and asyncio.get_running_loop().time() >= self._cached_until
+        return await self.ask() if self._cached is None or expired else self._cached
 
     async def ask(self) -> Mapping[str, Tool]:
         """Request the list, shared with concurrent callers.
@@ -122,8 +122,8 @@ class ToolList:
         changes = self._changes
         found = await self._pages()
         if changes == self._changes:
-            self._known = found
-            self._known_until = asyncio.get_running_loop().time() + KNOWN_FOR
+            self._cached = found
+            self._cached_until = asyncio.get_running_loop().time() + CACHE_SECONDS
         return found
 
     async def _pages(self) -> Mapping[str, Tool]:

@@ -11,8 +11,8 @@ from mcp.client.stdio import get_default_environment
 from typing_extensions import Buffer
 
 from everloop.agents.mcp import launcher
-from everloop.agents.mcp.definition import McpDefinition
-from everloop.agents.mcp.errors import McpUnavailableError
+from everloop.agents.mcp.mcp_definition import McpDefinition
+from everloop.agents.mcp.mcp_errors import McpUnavailableError
 from everloop.runtime.outbound.bounds import AnswerBound, AnswerTooLargeError
 
 _log = structlog.get_logger()

@@ -21,9 +21,9 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 
-from everloop.agents.mcp.definition import McpDefinition
-from everloop.agents.mcp.errors import McpUnavailableError
 from everloop.agents.mcp.http import FaultClient
+from everloop.agents.mcp.mcp_definition import McpDefinition
+from everloop.agents.mcp.mcp_errors import McpUnavailableError
 from everloop.agents.mcp.repair import repaired
 from everloop.agents.mcp.stdio import LINE_TOO_LARGE, stdio_parameters
 

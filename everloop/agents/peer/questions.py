@@ -7,12 +7,12 @@ from a2a.types import a2a_pb2 as pb
 from pydantic_core import to_json
 
 from everloop.agents.errors import QuestionDefinitionError
-from everloop.agents.peer.answers import value_part
-from everloop.agents.questions import AuthRequired, InputRequired, QuestionRequired
+from everloop.agents.peer.peer_answers import value_part
+from everloop.agents.question_exceptions import AuthRequired, InputRequired, QuestionRequired
 from everloop.agents.tool_context import ToolContext
 from everloop.client.content import text_of
-from everloop.client.events import Question
 from everloop.client.fold import Task
+from everloop.client.task_events import Question
 from everloop.workflows.contract.questions import Answer, QuestionKind
 
 Hide = Callable[[str], str]

@@ -9,15 +9,15 @@ import structlog
 from a2a.types import a2a_pb2 as pb
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from everloop.agents.peer.connection import PeerConnection
-from everloop.agents.peer.definition import Peer
-from everloop.agents.peer.errors import PeerError, is_away, is_unsent, text_of_error
+from everloop.agents.peer.peer_connection import PeerConnection
+from everloop.agents.peer.peer_definition import Peer
+from everloop.agents.peer.peer_errors import PeerError, is_away, is_unsent, text_of_error
 from everloop.agents.peer.questions import Hide, fingerprint
 from everloop.agents.tool_context import ToolContext
 from everloop.client.errors import ClientError, ServerError, excerpt
-from everloop.client.events import Event, Reconnecting, StatusChanged, TaskState
 from everloop.client.fold import Task, fold
 from everloop.client.follow import HISTORY, Backoff, Following
+from everloop.client.task_events import Event, Reconnecting, StatusChanged, TaskState
 from everloop.workflows.contract.questions import Answer
 
 # Progress of an attempt, stored for the next one.
@@ -25,7 +25,7 @@ from everloop.workflows.contract.questions import Answer
 _NAMESPACE = uuid.UUID("0d5c1c9b-6a55-5e06-8f0b-0b6c7f1d7a52")
 
 
-class Kept(BaseModel):
+class PeerProgress(BaseModel):
     """Progress of a call with its peer, stored for the next attempt."""
 
     model_config = ConfigDict(frozen=True)
@@ -43,17 +43,17 @@ class Kept(BaseModel):
     sending: str = ""
     """The status for an answer that is being sent, and may have been accepted."""
 
-    def with_(self, **changes: str | int) -> "Kept":
+    def with_(self, **changes: str | int) -> "PeerProgress":
         """Return a copy with changes."""
         return self.model_copy(update=changes)
 
 
-def read_kept(value: JsonValue) -> Kept:
+def read_progress(value: JsonValue) -> PeerProgress:
     """Return the stored progress; that of another version of this module is ignored."""
     try:
-        return Kept.model_validate(value or {})
+        return PeerProgress.model_validate(value or {})
     except ValidationError:
-        return Kept()
+        return PeerProgress()
 
 
 def id_of(peer: Peer, call: ToolContext, answers: int = 0) -> str:
@@ -79,17 +79,22 @@ class PeerTask:
     """The peer's task for one call of the tool. All methods but `cancel` raise `ClientError`s."""
 
     def __init__(
-        self, connection: PeerConnection, call: ToolContext, kept: Kept, seconds: float, hide: Hide
+        self,
+        connection: PeerConnection,
+        call: ToolContext,
+        progress: PeerProgress,
+        seconds: float,
+        hide: Hide,
     ) -> None:
-        self.kept = kept
+        self.progress = progress
         self.connection = connection
         self.backoff = Backoff(seconds, end=asyncio.get_running_loop().time() + seconds)
         self._call = call
         self._hide = hide
         self._published = ""
-        self._task = Task(id=kept.task)
+        self._task = Task(id=progress.task)
 
-    async def send(self, message: pb.Message, taken: Kept, *, repeatable: bool) -> Task:
+    async def send(self, message: pb.Message, taken: PeerProgress, *, repeatable: bool) -> Task:
         """Send a message, and return the task when it is over, or waits for an answer.
 
         `taken` is stored once the peer has accepted it. Without `repeatable`, a message that may have
@@ -100,7 +105,7 @@ class PeerTask:
 
     async def follow(self) -> Task:
         """Return the task when it is over, or waits for an answer."""
-        return await self._followed(_PeerFollowing(self, self._task, None, self.kept, repeatable=True))
+        return await self._followed(_PeerFollowing(self, self._task, None, self.progress, repeatable=True))
 
     async def _followed(self, following: "_PeerFollowing") -> Task:
         async with aclosing(following.events()) as events:
@@ -126,28 +131,28 @@ class PeerTask:
     def has_stopped(self, task: Task) -> bool:
         """Whether the task is over, or waits for an answer that it has not got yet."""
         if not task.state.is_waiting:
-            self.kept = self.kept.with_(answered="") if task.status.state else self.kept
+            self.progress = self.progress.with_(answered="") if task.status.state else self.progress
             return task.state.is_terminal
-        return fingerprint(task) != self.kept.answered
+        return fingerprint(task) != self.progress.answered
 
     async def cancel(self) -> None:
         """Cancel the peer's task. The peer may be away, or done."""
-        if not self.kept.task:
+        if not self.progress.task:
             return
         try:
             async with asyncio.timeout(CANCEL_TIME):
-                await self.connection.cancel_task(self.kept.task)
+                await self.connection.cancel_task(self.progress.task)
         except (ClientError, TimeoutError) as error:
             _log.warning("peer task not canceled", error_type=type(error).__name__)
 
-    async def keep(self, kept: Kept) -> None:
+    async def keep(self, progress: PeerProgress) -> None:
         """Store the progress for the next attempt.
 
         If the store fails, this attempt goes on: its running task should not be abandoned.
         """
-        self.kept = kept
+        self.progress = progress
         try:
-            await self._call.keep(kept.model_dump())
+            await self._call.keep(progress.model_dump())
         except Exception as error:  # noqa: BLE001 -- any error of the store
             _log.warning("peer task not kept", error_type=type(error).__name__)
 
@@ -170,7 +175,7 @@ class _PeerFollowing(Following):
     """Follows until the task is over, or waits for an answer, as long as the call has time."""
 
     def __init__(
-        self, peer: PeerTask, task: Task, message: pb.Message | None, taken: Kept, *, repeatable: bool
+        self, peer: PeerTask, task: Task, message: pb.Message | None, taken: PeerProgress, *, repeatable: bool
     ) -> None:
         request = pb.SendMessageRequest(message=message) if message else None
         super().__init__(peer.connection, task, peer.backoff, request=request)
@@ -190,7 +195,7 @@ class _PeerFollowing(Following):
             raise ServerError("what it answers is no A2A (an event of no task)")
         self._is_kept = True
         kept = self._taken.with_(task=self.task.id, context=self.task.context_id or self._taken.context)
-        if kept != self._peer.kept:
+        if kept != self._peer.progress:
             await self._peer.keep(kept)
 
     async def _may_retry(self, problem: ClientError) -> bool:

@@ -20,8 +20,8 @@ from everloop.cli.author.live_log import new_records, rendered
 from everloop.cli.author.project import Project, find_project
 from everloop.cli.author.talk import HELP, Talk, can_talk
 from everloop.cli.output import CommandError, print_fields, print_line, styled
-from everloop.cli.servers import ENV, LOOPBACK, STATE, check_local_servers, read_env
-from everloop.cli.stack import Directory, run_servers
+from everloop.cli.server_commands import ENV, LOOPBACK, STATE, check_local_servers, read_env
+from everloop.cli.stack_commands import Directory, run_servers
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -87,7 +87,7 @@ class _Session:
 
     def read_settings(self) -> None:
         """Apply `.env` to unset variables; warn of unknown settings in it."""
-        from everloop.runtime.settings import unknown_settings
+        from everloop.runtime.environment import unknown_settings
 
         given = read_env(self.project.directory)
         os.environ.clear()
@@ -125,9 +125,9 @@ class _Session:
                             await supervisor.stop()
 
     def _stack(self) -> "LocalStack":
-        from everloop.local.ports import USUAL_PORTS, choose_ports
-        from everloop.local.settings import load_settings
+        from everloop.local.port_numbers import USUAL_PORTS, choose_ports
         from everloop.local.stack import LocalStack
+        from everloop.local.stack_settings import load_settings
 
         settings = load_settings()
         variables = {
@@ -136,7 +136,7 @@ class _Session:
             "EVERLOOP_SHUTDOWN_GRACE": LONG,
             "PYTHONDONTWRITEBYTECODE": "1",  # cached bytecode treats two saves within a second as one
         }
-        ports = choose_ports(self.state / "ports.json", settings.wanted_ports, _show, USUAL_PORTS)
+        ports = choose_ports(self.state / "ports.json", settings.requested_ports, _show, USUAL_PORTS)
         return LocalStack(self.state, settings, ports, variables)
 
     async def _serve(
@@ -168,7 +168,7 @@ class _Session:
         self, stack: "LocalStack", reloader: "Reloader", errors: "ErrorServer", changed: str
     ) -> None:
         """Start processes that load the agents, and report the result; then prepare the next ones."""
-        from everloop.local.errors import NotReadyError
+        from everloop.local.stack_errors import NotReadyError
 
         began, is_first = time.monotonic(), not reloader.pid("worker")
         try:
@@ -221,8 +221,8 @@ async def saved_files(project: Project) -> AsyncGenerator[frozenset[str]]:
         def __call__(self, change: Change, path: str) -> bool:
             file = Path(path)
             below = file.parts[len(project.directory.parts) : -1]
-            is_wanted = file.name in SETTINGS_FILES or super().__call__(change, path)
-            return is_wanted and not NOT_WATCHED.intersection(below)
+            is_source = file.name in SETTINGS_FILES or super().__call__(change, path)
+            return is_source and not NOT_WATCHED.intersection(below)
 
     saved = awatch(
         *project.watched, watch_filter=Agents(), rust_timeout=QUIET_MILLISECONDS, yield_on_timeout=True
@@ -233,8 +233,8 @@ async def saved_files(project: Project) -> AsyncGenerator[frozenset[str]]:
 
 def _with_settings(stack: "LocalStack") -> "LocalStack":
     """Return the stack with the current settings; unchanged if they are invalid."""
-    from everloop.local.errors import StackSettingsError
-    from everloop.local.settings import load_settings
+    from everloop.local.stack_errors import StackSettingsError
+    from everloop.local.stack_settings import load_settings
 
     try:
         settings = load_settings()
@@ -297,7 +297,7 @@ def _announce(stack: "LocalStack", project: Project) -> None:
 
 def show_problem(message: str) -> str:
     """Show the problem of a file, and its line; return the shown text."""
-    from everloop.runtime.settings import unknown_settings
+    from everloop.runtime.environment import unknown_settings
 
     told = unknown_settings(os.environ)  # when they were read
     text = "\n".join(line for line in _PROCESS.sub("", message).splitlines() if line not in told)

@@ -29,7 +29,7 @@ class ErrorServer:
         self._listener = listener
         self._app = OwnPagesOnly(self._answer, hosts)
         self._message = ""
-        self._server: _Server | None = None
+        self._server: _ErrorServer | None = None
         self._serving: asyncio.Task[None] | None = None
 
     def tell(self, message: str) -> None:
@@ -46,7 +46,7 @@ class ErrorServer:
                 server_header=False,
                 timeout_graceful_shutdown=GRACE_SECONDS,
             )
-            self._server = _Server(config)
+            self._server = _ErrorServer(config)
             self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener.dup()]))
 
     async def stop(self) -> None:
@@ -69,7 +69,7 @@ class ErrorServer:
         return JSONResponse({"error": error}, status, headers)
 
 
-class _Server(uvicorn.Server):
+class _ErrorServer(uvicorn.Server):
     """Server that leaves signals to its process."""
 
     @contextlib.contextmanager

@@ -19,7 +19,9 @@ MOST = 300
 Record = Mapping[str, Any]
 """A line of the log."""
 
-_KNOWN = frozenset({"event", "level", "logger", "timestamp", "owner_hash", "context_id", "stack", "trace_id"})
+_STANDARD_FIELDS = frozenset(
+    {"event", "level", "logger", "timestamp", "owner_hash", "context_id", "stack", "trace_id"}
+)
 _IN_OTHER_LINES = frozenset(
     {"tool failed", "Completing activity as failed", "another version of the agent continues"}
 )
@@ -71,7 +73,7 @@ def _warning(record: Record) -> "Text | None":
     if record.get("level") not in {"warning", "error", "critical"} or record["event"] in _IN_OTHER_LINES:
         return None
     told = {**record, "exception": _last_line(record.get("exception"))}
-    fields = [f"{name}={value}" for name, value in told.items() if name not in _KNOWN and value]
+    fields = [f"{name}={value}" for name, value in told.items() if name not in _STANDARD_FIELDS and value]
     return _line("  ! ", "yellow", str(record["event"]), f"   {_short(' '.join(fields))}" if fields else "")
 
 

@@ -46,9 +46,9 @@ class AgentSource:
         given = (each.value for call in calls for each in call.keywords if each.arg == "id")
         return frozenset(str(each.value) for each in given if isinstance(each, ast.Constant))
 
-    def importing(self, *wanted: str) -> "AgentSource":
+    def importing(self, *required: str) -> "AgentSource":
         """Import the missing names from Everloop."""
-        missing = [name for name in wanted if name not in self.names]
+        missing = [name for name in required if name not in self.names]
         if not missing:
             return self
         body = self.tree.body
@@ -119,13 +119,13 @@ class AgentSource:
         return call
 
     def _with_element(
-        self, whole: ast.expr, elements: Sequence[ast.expr | ast.keyword], code: str
+        self, container: ast.expr, elements: Sequence[ast.expr | ast.keyword], code: str
     ) -> "AgentSource":
         """Append code to a list or to the arguments of a call, in the present layout."""
         if not elements:
-            return self._inserted(self._end_of(whole) - 1, code)
+            return self._inserted(self._end_of(container) - 1, code)
         last, first = elements[-1], elements[0]
-        is_in_lines = first.lineno not in {whole.lineno, whole.end_lineno}
+        is_in_lines = first.lineno not in {container.lineno, container.end_lineno}
         gap = f",\n{' ' * first.col_offset}" if is_in_lines else ", "
         return self._inserted(self._end_of(last), f"{gap}{code}")
 

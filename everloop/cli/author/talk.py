@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
-    from everloop.cli.client.questions import Answer
+    from everloop.cli.client.question_answering import TypedAnswer
     from everloop.client import Client, ClientError, Event, Question, Result
 
 RECONNECT = 10.0
@@ -22,7 +22,7 @@ HELP = "/agent ID: another agent, /new: a new conversation."
 Show = Callable[[str, str], None]
 """Shows a line in a style."""
 
-Ask = Callable[["Client", str, "Question", Callable[..., None]], Awaitable["Answer | None"]]
+Ask = Callable[["Client", str, "Question", Callable[..., None]], Awaitable["TypedAnswer | None"]]
 """Asks a question, as `turns.ask_while_open` does."""
 
 
@@ -49,7 +49,7 @@ class Talk:
         self._task = ""
         """The task that works, or waits for an answer."""
         self._question: Question | None = None
-        self._asked = asyncio.Event()
+        self._has_question = asyncio.Event()
         """Set while a question has to be shown."""
         self._following: asyncio.Task[None] | None = None
         self._is_unknown = False
@@ -66,12 +66,12 @@ class Talk:
         try:
             with patch_stdout(raw=True):  # output appears above the prompt
                 while True:
-                    if self._asked.is_set():
+                    if self._has_question.is_set():
                         await self.answer()
-                    line, is_whole = await self._read(session, line)
-                    if is_whole and self._question and not line.startswith("/"):
-                        self._asked.set()  # left open: the line waits for its answer
-                    elif is_whole:
+                    line, is_complete = await self._read(session, line)
+                    if is_complete and self._question and not line.startswith("/"):
+                        self._has_question.set()  # left open: the line waits for its answer
+                    elif is_complete:
                         await self.take(line.strip())
                         line = ""
         except (KeyboardInterrupt, EOFError, PressedError):
@@ -81,20 +81,20 @@ class Talk:
 
     async def _read(self, session: "PromptSession[str]", begun: str) -> tuple[str, bool]:
         """Return a line, and whether it is complete: a question that arrives meanwhile interrupts it."""
-        asked = asyncio.ensure_future(self._asked.wait())
+        question_asked = asyncio.ensure_future(self._has_question.wait())
         reading = asyncio.ensure_future(
             session.prompt_async(lambda: f"{self._agent or 'you'}> ", default=begun, handle_sigint=False)
         )
         try:
-            await asyncio.wait((reading, asked), return_when=asyncio.FIRST_COMPLETED)
-            if not self._asked.is_set():
+            await asyncio.wait((reading, question_asked), return_when=asyncio.FIRST_COMPLETED)
+            if not self._has_question.is_set():
                 return await reading, True
             return (await reading if reading.done() else session.default_buffer.text), False
         finally:
             session.app.erase_when_done = True
-            for each in (asked, reading):
+            for each in (question_asked, reading):
                 each.cancel()
-            await asyncio.gather(asked, reading, return_exceptions=True)
+            await asyncio.gather(question_asked, reading, return_exceptions=True)
             session.app.erase_when_done = False
 
     async def wait(self) -> None:
@@ -145,7 +145,7 @@ class Talk:
         from everloop.cli.client.turns import ask_while_open
         from everloop.client import ClientError
 
-        self._asked.clear()
+        self._has_question.clear()
         question = self._question
         if not question:
             return
@@ -207,23 +207,23 @@ class Talk:
             self._show(f"✗ {result.state}: {result.error}", "red")
         for artifact in result.artifacts:
             self._show(f"  artifact {artifact.id}: see the console", "dim")
-        from everloop.cli.client.questions import OWNER
+        from everloop.cli.client.question_answering import OWNER
 
         self._question = next((one for one in result.questions if one.approvers == OWNER), None)
         if self._question:
-            self._asked.set()
+            self._has_question.set()
         for other in result.questions[: not self._question]:
             self._show(f"? {other.text.splitlines()[0]}", "bold yellow")
             self._show(f"  this waits for somebody with the scope {other.approvers}", "dim")
 
     def _drop_question(self) -> None:
         self._question = None
-        self._asked.clear()
+        self._has_question.clear()
 
     async def _change_agent(self, agent: str) -> None:
-        known = [each.id for each in await self._client.agents()]
-        if agent not in known:
-            self._show(f"  /agent ID: there are {', '.join(known)}", "dim")
+        agents = [each.id for each in await self._client.agents()]
+        if agent not in agents:
+            self._show(f"  /agent ID: there are {', '.join(agents)}", "dim")
             return
         await self._client.close()
         self._client, self._agent, self._task = self._client_of(agent), agent, ""

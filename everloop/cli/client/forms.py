@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from everloop.cli.client.prompts import UNCHOSEN, ask_text, choose
 from everloop.cli.client.screen import one_line
-from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
+from everloop.runtime.schema_validation import SchemaUnfitError, find_schema_violations_soon
 
 Schema = Mapping[str, Any]
 Say = Callable[..., None]
@@ -132,8 +132,8 @@ class Form:
         def read(text: str) -> JsonValue:
             return text if kind == "string" else json.loads(text.strip())
 
-        wanted = _NAMES[kind] + (f" ({schema['format']})" if "format" in schema else "")
-        return await self._typed(name, schema, read, wanted, is_required=is_required)
+        expected = _NAMES[kind] + (f" ({schema['format']})" if "format" in schema else "")
+        return await self._typed(name, schema, read, expected, is_required=is_required)
 
     async def _list(self, name: str, schema: Schema, *, is_required: bool) -> object:
         items = schema.get("items")
@@ -154,12 +154,12 @@ class Form:
         return await self._typed(name, schema, json.loads, "a JSON value", is_required=is_required)
 
     async def _typed(
-        self, name: str, schema: Schema, read: Callable[[str], JsonValue], wanted: str, *, is_required: bool
+        self, name: str, schema: Schema, read: Callable[[str], JsonValue], expected: str, *, is_required: bool
     ) -> object:
         default = schema.get("default")
-        hint = wanted if is_required else f"{wanted}; Enter leaves it out"
+        hint = expected if is_required else f"{expected}; Enter leaves it out"
         if default is not None:
-            hint = f"{wanted}; Enter: {_shown(default)}"
+            hint = f"{expected}; Enter: {_shown(default)}"
         while True:
             text = await ask_text(f"  {name or 'answer'}: ", hint=hint)
             if not text.strip() and (default is not None or not is_required):
@@ -167,7 +167,7 @@ class Form:
             try:
                 value = read(text)
             except ValueError:
-                self._say(f"  that is not {wanted}", "red")
+                self._say(f"  that is not {expected}", "red")
                 continue
             if not (problem := await self._problem(value, schema)):
                 return value
@@ -181,9 +181,9 @@ class Form:
                 _FORMATS[form](value)
             except ValueError:
                 return f"that is no {form}, such as {_EXAMPLES[form]}"
-        whole = {**schema, "$defs": self._root.get("$defs", {})}
+        complete = {**schema, "$defs": self._root.get("$defs", {})}
         try:
-            found = await find_schema_violations_soon(whole, [value])
+            found = await find_schema_violations_soon(complete, [value])
         except SchemaUnfitError:
             return ""
         return found[0].message if found else ""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from everloop.cli.client.calls import ProfileName, asked, print_found
+from everloop.cli.client.gateway_calls import ProfileName, print_found, run_with_client
 from everloop.cli.output import (
     NOTHING,
     AsJson,
@@ -39,7 +39,7 @@ app = typer.Typer(
 @commands.command(rich_help_panel="Talk to agents")
 def agents(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
     """List the agents of a gateway."""
-    found = asked(lambda client: client.agents(), profile)
+    found = run_with_client(lambda client: client.agents(), profile)
     print_found(found, HEAD, _row, "there are no agents", as_json=as_json)
 
 
@@ -52,7 +52,7 @@ def list_(*, as_json: AsJson = False) -> None:
     """List the profiles, without their secrets, and the gateway in use here."""
     from everloop.cli.client.profiles import choose_profile, profiles_file, read_profiles
 
-    known = read_profiles()
+    stored = read_profiles()
     origin, here = choose_profile("")
     if as_json:
         listed: list[JsonValue] = [
@@ -61,17 +61,17 @@ def list_(*, as_json: AsJson = False) -> None:
                 "url": one.url,
                 "agent": one.agent,
                 "auth": one.auth,
-                "is_default": name == known.default,
+                "is_default": name == stored.default,
             }
-            for name, one in known.profiles.items()
+            for name, one in stored.profiles.items()
         ]
         print_json(
             {"file": str(profiles_file()), "profiles": listed, "here": {"url": here.url, "from": origin}}
         )
         return
     rows = [
-        (name, one.url, one.agent or NOTHING, one.auth or NOTHING, "yes" if name == known.default else "")
-        for name, one in known.profiles.items()
+        (name, one.url, one.agent or NOTHING, one.auth or NOTHING, "yes" if name == stored.default else "")
+        for name, one in stored.profiles.items()
     ]
     if rows:
         print_table(("PROFILE", "URL", "AGENT", "AUTH", "DEFAULT"), rows)
@@ -103,7 +103,7 @@ def add(  # noqa: PLR0913 -- each is an option
     from everloop.cli.client import profiles
     from everloop.client import ClientError
 
-    known = profiles.read_profiles()
+    stored = profiles.read_profiles()
     try:
         profile = profiles.Profile(
             url=url,
@@ -121,9 +121,9 @@ def add(  # noqa: PLR0913 -- each is an option
     if auth != "none":
         secret = SecretStr(_secret("API key" if auth == "api-key" else "token"))
         profile = profile.model_copy(update={auth.replace("-", "_"): secret})
-    others = {**known.profiles, profiles.check_profile_name(name): profile}
-    kept = profiles.Profiles(default=name if default else known.default, profiles=others)
-    profiles.write_profiles(kept)
+    others = {**stored.profiles, profiles.check_profile_name(name): profile}
+    changed = profiles.Profiles(default=name if default else stored.default, profiles=others)
+    profiles.write_profiles(changed)
     print_line(f"{name} is in {profiles.profiles_file()}")
 
 
@@ -132,11 +132,11 @@ def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="As `list` s
     """Delete a profile and its secrets."""
     from everloop.cli.client.profiles import Profiles, read_profiles, write_profiles
 
-    known = read_profiles()
-    if name not in known.profiles:
+    stored = read_profiles()
+    if name not in stored.profiles:
         raise CommandError(f"there is no profile {name!r}; `everloop profiles list` shows them")
-    others = {key: profile for key, profile in known.profiles.items() if key != name}
-    write_profiles(Profiles(default="" if known.default == name else known.default, profiles=others))
+    others = {key: profile for key, profile in stored.profiles.items() if key != name}
+    write_profiles(Profiles(default="" if stored.default == name else stored.default, profiles=others))
     print_line(f"removed {name}")
 
 

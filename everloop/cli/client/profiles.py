@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
 
 from everloop.cli.output import CommandError, misused, print_notice
-from everloop.cli.servers import LOOPBACK, ports_of_stack
+from everloop.cli.server_commands import LOOPBACK, ports_of_stack
 
 if TYPE_CHECKING:
     from everloop.client import Client
@@ -103,30 +103,30 @@ class Profiles(BaseModel):
     profiles: dict[str, Profile] = {}
 
 
-def choose_profile(wanted: str) -> tuple[str, Profile]:
+def choose_profile(requested: str) -> tuple[str, Profile]:
     """Return the effective profile and its origin.
 
-    `wanted` is a name in the file, or an address. Without one it is the stack that runs in this
+    `requested` is a name in the file, or an address. Without one it is the stack that runs in this
     directory, the default of the file, or a gateway of this machine.
 
     Raises:
         CommandError: the profile does not exist, or the file is invalid.
     """
-    if "://" in wanted:
-        return "its address", _of_environment(wanted)
-    known = read_profiles()
-    if wanted:
-        if wanted not in known.profiles:
-            names = ", ".join(known.profiles) or "none"
+    if "://" in requested:
+        return "its address", _of_environment(requested)
+    stored = read_profiles()
+    if requested:
+        if requested not in stored.profiles:
+            names = ", ".join(stored.profiles) or "none"
             raise misused(
-                f"there is no profile {wanted!r} in {profiles_file()} (there are: {names}); an "
+                f"there is no profile {requested!r} in {profiles_file()} (there are: {names}); an "
                 "address begins with http:// or https://"
             )
-        return f"{OF_FILE}{wanted}", known.profiles[wanted]
+        return f"{OF_FILE}{requested}", stored.profiles[requested]
     if ports := ports_of_stack("gateway"):
         return "the stack of this directory", _of_environment(f"http://{LOOPBACK}:{ports['gateway']}")
-    if known.default:
-        return f"{OF_FILE}{known.default}", known.profiles[known.default]
+    if stored.default:
+        return f"{OF_FILE}{stored.default}", stored.profiles[stored.default]
     return "no profile", _of_environment(DEFAULT_URL)
 
 
@@ -153,7 +153,7 @@ def read_profiles() -> Profiles:
     """
     file = profiles_file()
     try:
-        known = Profiles.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+        stored = Profiles.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return Profiles()
     except OSError as error:
@@ -166,16 +166,16 @@ def read_profiles() -> Profiles:
         problem = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, problem["loc"]))
         raise CommandError(f"{file}: {place}: {problem['msg']}; docs/command-line.md shows one") from None
-    if known.default and known.default not in known.profiles:
-        raise CommandError(f"{file}: default: there is no profile {known.default!r}; correct it")
-    _close(file, known)
-    located = {name: _at(file.parent, profile) for name, profile in known.profiles.items()}
-    return Profiles(default=known.default, profiles=located)
+    if stored.default and stored.default not in stored.profiles:
+        raise CommandError(f"{file}: default: there is no profile {stored.default!r}; correct it")
+    _close(file, stored)
+    located = {name: _at(file.parent, profile) for name, profile in stored.profiles.items()}
+    return Profiles(default=stored.default, profiles=located)
 
 
-def _close(file: Path, known: Profiles) -> None:
+def _close(file: Path, stored: Profiles) -> None:
     has_secret = any(
-        one.api_key.get_secret_value() or one.token.get_secret_value() for one in known.profiles.values()
+        one.api_key.get_secret_value() or one.token.get_secret_value() for one in stored.profiles.values()
     )
     if has_secret and stat.S_IMODE(file.stat().st_mode) & 0o077:
         file.chmod(0o600)

@@ -70,7 +70,7 @@ class Screen:
         self._doing = ""
         self._live: Live | None = None
         self._began = time.monotonic()
-        self._whole: set[str] = set()
+        self._complete: set[str] = set()
         self._ended_calls: set[_KEY] = set()
         self._was_lost = False
 
@@ -207,8 +207,8 @@ class Screen:
 
     def _artifact(self, event: ArtifactChanged) -> None:
         artifact = event.artifact
-        if artifact.is_complete and artifact.id not in self._whole:
-            self._whole.add(artifact.id)
+        if artifact.is_complete and artifact.id not in self._complete:
+            self._complete.add(artifact.id)
             self.say(f"▤ {described(artifact)}", "magenta")
 
     def _other(self, event: OtherEvent) -> None:

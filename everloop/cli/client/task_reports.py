@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from everloop.cli.client.questions import answering_command
+from everloop.cli.client.question_answering import answering_command
 from everloop.cli.client.screen import clean, described, one_line, usage_line
 from everloop.cli.output import NOTHING, cut, local_time, print_fields, print_json, print_line, print_table
 from everloop.runtime.printable import printable

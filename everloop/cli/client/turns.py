@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from everloop.cli.client.files import offer_artifacts
 from everloop.cli.client.forms import Say
+from everloop.cli.client.message_files import offer_artifacts
 from everloop.cli.client.prompts import LeftError, PressedError, is_interactive
-from everloop.cli.client.questions import (
+from everloop.cli.client.question_answering import (
     OWNER,
-    Answer,
+    TypedAnswer,
     answering_command,
     ask_question,
     has_ended,
@@ -62,7 +62,7 @@ async def follow(  # noqa: PLR0913 -- all have names
         ClientError: the server rejects the request, or was unreachable for too long.
     """
     screen = Screen(shows_text=not as_json)
-    turn = Turn(client, screen, profile=profile, asks=not as_json, task_id=task_id)
+    turn = TaskTurn(client, screen, profile=profile, asks=not as_json, task_id=task_id)
     try:
         result = await turn.follow(events)
     finally:
@@ -73,7 +73,7 @@ async def follow(  # noqa: PLR0913 -- all have names
     return result
 
 
-class Turn:
+class TaskTurn:
     """A task from a message to its end, or to a question that cannot be answered here.
 
     `asks`: questions are asked at the terminal. `profile` is the profile of the command line, for
@@ -178,7 +178,7 @@ class Turn:
                     return await self._client.task(self.task_id)
         raise AssertionError("the last event is Done")
 
-    async def _answer(self, result: Result) -> Answer | None:
+    async def _answer(self, result: Result) -> TypedAnswer | None:
         """Return the answer to the first question; None if the task has gone on meanwhile.
 
         Raises:
@@ -217,7 +217,7 @@ class Turn:
         return False
 
 
-async def ask_while_open(client: Client, task_id: str, question: Question, say: Say) -> Answer | None:
+async def ask_while_open(client: Client, task_id: str, question: Question, say: Say) -> TypedAnswer | None:
     """Show a question, and return its answer; None if it is answered, or changed, meanwhile.
 
     Raises:

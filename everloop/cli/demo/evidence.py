@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from everloop.cli.demo.history import DemoError, Record, RecordedCall
+from everloop.cli.demo.recorded_calls import DemoError, Record, RecordedCall
 from everloop.client import (
     Done,
     Event,

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from everloop.cli.client.screen import Screen
 from everloop.cli.demo.evidence import HEADINGS, LEGEND, Count, Midway, completed, written_by
-from everloop.cli.demo.history import DemoError, fetch_record
+from everloop.cli.demo.recorded_calls import DemoError, fetch_record
 from everloop.cli.output import print_line, print_table
 from everloop.client import Client, ClientError, Event, OtherEvent
 from everloop.local.servers import LOOPBACK
-from everloop.local.settings import StackSettings, load_settings
 from everloop.local.stack import LocalStack, running_stack
+from everloop.local.stack_settings import StackSettings, load_settings
 from everloop.local.supervisor import Supervisor
 
 TIME_LIMIT = 60.0

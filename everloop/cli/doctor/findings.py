@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from everloop.runtime.settings import explain
+from everloop.runtime.environment import explain
 
 State = Literal["ok", "problem", "note"]
 

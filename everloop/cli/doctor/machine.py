@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 import httpx2
 from openai import APIConnectionError, APIStatusError, AuthenticationError, PermissionDeniedError
 
-from everloop.cli.client.calls import LOOK_CLOSER, Gateway, refused
+from everloop.cli.client.gateway_calls import LOOK_CLOSER, Gateway, refused
 from everloop.cli.doctor.findings import Finding, note, ok, problem
-from everloop.cli.doctor.servers import clock_finding
+from everloop.cli.doctor.server_checks import clock_finding
 from everloop.cli.output import CommandError
-from everloop.cli.servers import ENV, HOW_TO_INSTALL, LOOPBACK, check_local_servers
+from everloop.cli.server_commands import ENV, HOW_TO_INSTALL, LOOPBACK, check_local_servers
 from everloop.client import ClientError
 from everloop.models.catalogue import Catalogue, ModelsSettings, Provider
-from everloop.models.client import ProviderClient
-from everloop.runtime.settings import StartError, check_environment, unknown_settings
+from everloop.models.provider_client import ProviderClient
+from everloop.runtime.environment import StartError, check_environment, unknown_settings
 from everloop.version import __version__
 
 LIBRARIES = ("a2a-sdk", "temporalio", "redis", "mcp")
@@ -60,8 +60,8 @@ async def look_at_settings(noted: Collection[str] = ()) -> list[Finding]:
         wrong.append(problem("settings", str(error)))
     here = len(names.intersection(noted))
     of_file = f" ({here} of them by {ENV})" if here else ""
-    known = f"{len(names)} EVERLOOP_ variables are set{of_file}, and all are known"
-    return wrong or [ok("settings", known if names else "no EVERLOOP_ variable is set")]
+    summary = f"{len(names)} EVERLOOP_ variables are set{of_file}, and all are known"
+    return wrong or [ok("settings", summary if names else "no EVERLOOP_ variable is set")]
 
 
 async def look_at_model() -> list[Finding]:

@@ -28,7 +28,7 @@ class Chosen:
     ended_since: datetime
 
     @property
-    def wanted(self) -> Mapping[SearchAttributeKey[str], str]:
+    def attributes(self) -> Mapping[SearchAttributeKey[str], str]:
         """Attributes that these tasks have."""
         return {key: value for key, value in ((AGENT_ID, self.agent_id), (OWNER, self.owner)) if value}
 
@@ -41,7 +41,7 @@ class Chosen:
             "ExecutionStatus != 'ContinuedAsNew'",
             f"(CloseTime IS NULL OR CloseTime > '{self.ended_since.isoformat()}')",
         ]
-        for attribute, value in self.wanted.items():
+        for attribute, value in self.attributes.items():
             conditions.append(may_be_equal(attribute, value))
         return " AND ".join(conditions)
 
@@ -60,18 +60,18 @@ async def listed_tasks(client: Client, chosen: Chosen) -> AsyncGenerator[list[Fo
     Raises:
         RPCError: Temporal does not answer.
     """
-    seen: set[str] = set()
+    listed: set[str] = set()
     async for page in listed_pages(client, chosen.query, _RPC_TIMEOUT):
-        yield _tasks_of(page, seen, chosen)
+        yield _tasks_of(page, listed, chosen)
 
 
-def _tasks_of(page: Sequence[WorkflowExecutionInfo], seen: set[str], chosen: Chosen) -> list[FoundTask]:
+def _tasks_of(page: Sequence[WorkflowExecutionInfo], listed: set[str], chosen: Chosen) -> list[FoundTask]:
     tasks: list[FoundTask] = []
     for run in page:
         task_id, attributes = run.execution.workflow_id, decode_typed_search_attributes(run.search_attributes)
-        is_wanted = all(attributes.get(key) == value for key, value in chosen.wanted.items())
-        if task_id in seen or is_child_task_id(task_id) or not is_wanted:
+        is_chosen = all(attributes.get(key) == value for key, value in chosen.attributes.items())
+        if task_id in listed or is_child_task_id(task_id) or not is_chosen:
             continue
-        seen.add(task_id)
+        listed.add(task_id)
         tasks.append(FoundTask(task_id, is_open(run)))
     return tasks

@@ -8,7 +8,7 @@ PAUSE = 5.0
 """Seconds between progress lines."""
 
 
-class Progress:
+class ReindexProgress:
     """Counter of tasks that prints progress every few seconds; on a terminal the line is overwritten."""
 
     def __init__(self, screen: TextIO) -> None:

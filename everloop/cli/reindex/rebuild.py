@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from temporalio.client import Client
 
 from everloop.cli.reindex.listed_tasks import Chosen, FoundTask, listed_tasks
-from everloop.cli.reindex.progress import Progress
+from everloop.cli.reindex.progress import ReindexProgress
 from everloop.gateway.errors import (
     NoWorkerError,
     PayloadLostError,
@@ -17,15 +17,15 @@ from everloop.gateway.errors import (
 )
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.reconcile import Reconciler, restore_view
-from everloop.gateway.tasks.runs import Runs
-from everloop.gateway.tasks.tasks import Tasks
+from everloop.gateway.tasks.task_workflows import Tasks
+from everloop.gateway.tasks.workflow_runs import Runs
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
-from everloop.runtime.schedules.definition import QueueSettings
-from everloop.runtime.temporal.connection import connect_temporal
-from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
-from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+from everloop.runtime.schedules.schedule_definition import QueueSettings
+from everloop.runtime.temporal.temporal_connection import connect_temporal
+from everloop.stores.artifacts.artifact_store import ArtifactSettings, make_artifacts
+from everloop.stores.blobs.blob_settings import BlobSettings, opened_blobs
 from everloop.stores.lifetimes import RetentionSettings
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
 
@@ -43,7 +43,7 @@ class Rebuild:
     """Restore views; a newer existing view is kept, only its places in lists are renewed."""
 
     def __init__(
-        self, stores: Stores, tasks: Tasks, reconciler: Reconciler, progress: Progress, *, at_once: int
+        self, stores: Stores, tasks: Tasks, reconciler: Reconciler, progress: ReindexProgress, *, at_once: int
     ) -> None:
         self._stores = stores
         self._tasks = tasks
@@ -88,7 +88,7 @@ class Rebuild:
         return True
 
 
-async def rebuild(agent_id: str, owner: str, at_once: int, progress: Progress) -> None:
+async def rebuild(agent_id: str, owner: str, at_once: int, progress: ReindexProgress) -> None:
     """Restore the views of all tasks, or of those of an agent and an owner; `progress` reports it.
 
     Raises:
@@ -106,7 +106,7 @@ async def rebuild(agent_id: str, owner: str, at_once: int, progress: Progress) -
 
 @asynccontextmanager
 async def _connected(
-    settings: RetentionSettings, at_once: int, progress: Progress
+    settings: RetentionSettings, at_once: int, progress: ReindexProgress
 ) -> AsyncGenerator[tuple[Rebuild, Client]]:
     async with connect_redis(StoreSettings().redis_url) as redis:
         await check_redis(redis)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import TooManyRequestsError
-from everloop.gateway.instruments import requests_refused
+from everloop.gateway.gateway_instruments import requests_refused
 from everloop.runtime.telemetry.logs import bind_owner
 from everloop.stores.quotas import LimitSettings, Quotas
 

@@ -26,7 +26,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from everloop.gateway.auth.schemes import CredentialsError, Scheme
 from everloop.gateway.auth.scopes import problem_of_scope
 from everloop.gateway.context import Caller, problem_of_owner
-from everloop.runtime.settings import OURS, warn_of_readers
+from everloop.runtime.environment import OURS, warn_of_readers
 
 MARK = "everloop"
 """Prefix of our keys, for people and secret scanners."""

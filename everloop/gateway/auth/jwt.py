@@ -27,9 +27,9 @@ from everloop.gateway.auth.schemes import CredentialsError, Scheme
 from everloop.gateway.auth.scopes import BEARER
 from everloop.gateway.context import Caller, problem_of_owner
 from everloop.gateway.errors import UnavailableNowError
+from everloop.runtime.environment import warn_of_readers
 from everloop.runtime.outbound.bounds import AnswerTooLargeError
-from everloop.runtime.outbound.responses import UNCOMPRESSED, bounding
-from everloop.runtime.settings import warn_of_readers
+from everloop.runtime.outbound.response_bounds import UNCOMPRESSED, bounding
 
 # Keys that signatures of tokens are checked with, and for which algorithms each is good.
 #
@@ -54,7 +54,7 @@ class UnfitKeyError(Exception):
     """The key cannot verify tokens; the message gives the reason and the expectation."""
 
 
-class UnknownKeyError(Exception):
+class UnknownSigningKeyError(Exception):
     """No configured key has signed the token."""
 
 
@@ -212,10 +212,12 @@ class JwtScheme(Scheme):
             raise CredentialsError(f"the token lacks the claim {self._rules.owner_claim}, a text")
         if problem := problem_of_owner(owner):
             raise CredentialsError(f"the claim {self._rules.owner_claim} names nobody: {_unquoted(problem)}")
-        kept = {name: value for name, value in claims.items() if name in self._rules.claims}
+        own_claims = {name: value for name, value in claims.items() if name in self._rules.claims}
         subject = str(claims.get("sub") or owner)
-        _check_printable([subject, kept])
-        return Caller(owner=owner, scheme=self.name, subject=subject, scopes=_scopes(claims), claims=kept)
+        _check_printable([subject, own_claims])
+        return Caller(
+            owner=owner, scheme=self.name, subject=subject, scopes=_scopes(claims), claims=own_claims
+        )
 
     def security_scheme(self) -> pb.SecurityScheme:
         return pb.SecurityScheme(
@@ -246,7 +248,7 @@ class JwtScheme(Scheme):
                 leeway=LEEWAY,
                 options={"require": ["exp", "iss", "aud"]},
             )
-        except UnknownKeyError:
+        except UnknownSigningKeyError:
             raise CredentialsError(
                 "the token is signed with a key that its issuer does not publish"
             ) from None
@@ -264,10 +266,10 @@ def _scopes(claims: Mapping[str, JsonValue]) -> frozenset[str]:
     return frozenset(word for word in words if isinstance(word, str))
 
 
-def _check_printable(kept: JsonValue) -> None:
+def _check_printable(value: JsonValue) -> None:
     """Reject values that Python reads as JSON but cannot write: lone surrogates and non-finite numbers."""
     try:
-        json.dumps(kept, ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
         raise CredentialsError("the token has a claim that is no JSON") from None
 
@@ -289,7 +291,7 @@ REFETCH_PAUSE = 30.0
 FRESH = 600.0
 """Seconds until the keys are requested again."""
 
-KEPT = 3600.0
+CACHE_SECONDS = 3600.0
 """Seconds that keys stay valid while the issuer does not answer."""
 
 REFETCH_WAIT = 0.5
@@ -322,33 +324,33 @@ class Jwks(VerificationKeys):
         self._clock = clock
         self._keys: Mapping[str, VerificationKey] = {}
         self._told_at: float | None = None
-        self._asked_at: float | None = None
+        self._requested_at: float | None = None
         self._fetching: asyncio.Task[None] | None = None
 
     async def find(self, key_id: str | None) -> VerificationKey:
-        key = self._known(key_id)
-        if key is None or self._age > KEPT:
+        key = self._cached(key_id)
+        if key is None or self._age > CACHE_SECONDS:
             await self._fetch_unless_just_done()
         elif self._age > FRESH:
             # After a failure no caller waits: requests go on in the background until one succeeds.
             await self._fetch_unless_just_done(REFETCH_WAIT if self._has_answered else 0)
-        key = self._known(key_id)
-        if key and self._age <= KEPT:
+        key = self._cached(key_id)
+        if key and self._age <= CACHE_SECONDS:
             return key
         if not self._has_answered:  # it may be a new one
             raise UnavailableNowError(_UNAVAILABLE, retry_after=RETRY_AFTER)
-        raise UnknownKeyError
+        raise UnknownSigningKeyError
 
     @property
     def _has_answered(self) -> bool:
         """True if the issuer answered the last request."""
-        return self._told_at is not None and self._told_at == self._asked_at
+        return self._told_at is not None and self._told_at == self._requested_at
 
     @property
     def _age(self) -> float:
         return float("inf") if self._told_at is None else self._clock() - self._told_at
 
-    def _known(self, key_id: str | None) -> VerificationKey | None:
+    def _cached(self, key_id: str | None) -> VerificationKey | None:
         if key_id is None:  # RFC 7517 §4.5: where there is one key only, it needs no name
             return next(iter(self._keys.values())) if len(self._keys) == 1 else None
         return self._keys.get(key_id)
@@ -360,9 +362,9 @@ class Jwks(VerificationKeys):
         """
         if self._fetching is None or self._fetching.done():
             now = self._clock()
-            if self._asked_at is not None and now - self._asked_at < REFETCH_PAUSE:
+            if self._requested_at is not None and now - self._requested_at < REFETCH_PAUSE:
                 return
-            self._asked_at = now
+            self._requested_at = now
             self._fetching = asyncio.create_task(self._fetch(now))
         await asyncio.wait({self._fetching}, timeout=seconds)
 

@@ -83,8 +83,8 @@ class Authenticator:
                 raise self._refusal(str(error), scheme) from None
             if caller:
                 return caller
-        wanted = ", or ".join(scheme.request for scheme in self._schemes)
-        raise self._refusal(f"nothing says who calls; send {wanted}")
+        requests = ", or ".join(scheme.request for scheme in self._schemes)
+        raise self._refusal(f"nothing says who calls; send {requests}")
 
     def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
         """Return the schemes for agent cards, by name (A2A 1.0 §4.5); any one of them is enough."""
@@ -97,8 +97,8 @@ class Authenticator:
 
 def _challenge(scheme: Scheme, error: str) -> str:
     """Return a challenge; `error`: why the credentials are refused, without quotes or backslashes."""
-    known = f'{scheme.challenge_name} realm="{REALM}"{scheme.parameters}'
-    return f'{known}, error="invalid_token", error_description="{error}"' if error else known
+    challenge = f'{scheme.challenge_name} realm="{REALM}"{scheme.parameters}'
+    return f'{challenge}, error="invalid_token", error_description="{error}"' if error else challenge
 
 
 # Callers whose certificate a proxy has verified (mutual TLS), which tells us the subject in a header.

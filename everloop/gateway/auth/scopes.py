@@ -1,12 +1,12 @@
 """Scopes of callers, and the scope of each operation.
 
 tasks:read     read tasks, follow them, read their push notification configs, download artifacts
-tasks:write    send messages, cancel tasks, set and remove push notification configs tasks:approve
-answer questions addressed to its holders in the owner's place
-               (everloop.gateway.extension.questions), as do scopes of your own that tools or guards name as
-               their approvers; they must be named
-admin          read and delete everything of any owner (everloop.gateway.http.calls); it must be named
-operator       decrypt everything in Temporal (everloop.gateway.extension.codec); it must be named
+tasks:write    send messages, cancel tasks, set and remove push notification configs
+tasks:approve  answer questions addressed to its holders in the owner's place
+               (everloop.gateway.extension.question_handlers), as do scopes of your own that tools or guards
+               name as their approvers; they must be named
+admin          read and delete everything of any owner (everloop.gateway.http.http_calls); it must be named
+operator       decrypt everything in Temporal (everloop.gateway.extension.codec_routes); it must be named
 agents:{id}    use this agent; without any scope of this kind a caller may use every agent
 """
 

@@ -22,7 +22,7 @@ from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.context import AGENT, served_version
 from everloop.gateway.errors import RefusalError
-from everloop.gateway.http.errors import AddressUnknownError, status_of
+from everloop.gateway.http.http_errors import AddressUnknownError, status_of
 from everloop.gateway.http.requests import A2ARequest, HttpContext, HttpEndpoint
 from everloop.gateway.operations.operation import Operation
 from everloop.gateway.tasks.streams import EVENT_ID

@@ -31,7 +31,7 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.legacy import check_parts, use_client_files, use_sdk_files
 from everloop.gateway.context import CallHeaders, served_version, trace_context
 from everloop.gateway.errors import RefusalError, TooManyHeadersError, UnavailableNowError
-from everloop.gateway.http.errors import as_a2a
+from everloop.gateway.http.http_errors import as_a2a
 from everloop.gateway.http.server import STALLED_AFTER
 from everloop.gateway.operations.operation import OPERATIONS
 from everloop.gateway.requests.proto import read_message
@@ -53,11 +53,11 @@ LONGEST_TEXT = 1_000
 
 async def refuse(context: Context, error: A2AError, *, is_legacy: bool) -> NoReturn:
     """End a call with the status of an error; `is_legacy`: clients of A2A 0.3 find its name in the text."""
-    known = A2A_ERROR_MAPPING.get(type(error), A2A_ERROR_MAPPING[InternalError])
-    code = grpc.StatusCode[known.grpc_status]
+    mapping = A2A_ERROR_MAPPING.get(type(error), A2A_ERROR_MAPPING[InternalError])
+    code = grpc.StatusCode[mapping.grpc_status]
     text = _shortened(f"{type(error).__name__}: {error.message}" if is_legacy else error.message)
     status = status_pb2.Status(code=code.value[0], message=text)
-    for detail in _details(error, known.reason):
+    for detail in _details(error, mapping.reason):
         packed = AnyMessage()
         packed.Pack(detail)
         status.details.append(packed)
@@ -280,7 +280,7 @@ def _written(method: _Method, response: Message) -> Message:
     return use_client_files(response, _call.get().state["headers"]) if method.is_legacy else response
 
 
-def _spoken_version(method: _Method, asked: str) -> str:
+def _spoken_version(method: _Method, requested: str) -> str:
     """Return the version of A2A that a call speaks.
 
     A2A 1.0 §3.6.2: an unknown one is refused. Without A2A-Version a call over HTTP is of 0.3; over gRPC each
@@ -290,9 +290,9 @@ def _spoken_version(method: _Method, asked: str) -> str:
         VersionNotSupportedError: it is not that of the service.
     """
     own = PROTOCOL_VERSION_0_3 if method.is_legacy else PROTOCOL_VERSION_1_0
-    if asked and served_version(asked) != own:
+    if requested and served_version(requested) != own:
         raise VersionNotSupportedError(
-            f"{VERSION_HEADER} is {asked[:_SHOWN]!r}, but the service {method.service} is of A2A {own}; "
+            f"{VERSION_HEADER} is {requested[:_SHOWN]!r}, but the service {method.service} is of A2A {own}; "
             f"send {VERSION_HEADER}: {own}, or call the service of your version, if the agent card has one"
         )
     return own

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.bindings.endpoint import Endpoint, begin_call, error_stream
 from everloop.gateway.bindings.legacy import LEGACY_REQUESTS, serve_legacy
-from everloop.gateway.http.errors import as_a2a, status_of
+from everloop.gateway.http.http_errors import as_a2a, status_of
 from everloop.gateway.http.requests import A2ARequest, HttpContext
 from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS, Operation
 from everloop.gateway.requests.fields import MAX_ID_BYTES, MAX_PARTS

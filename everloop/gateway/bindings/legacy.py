@@ -163,8 +163,8 @@ async def _read_set_config(kind: type[BaseModel], request: A2ARequest) -> BaseMo
     service says.
     """
     body: object = await request.json()
-    is_whole = not isinstance(body, dict) or "config" in body
-    sent = cast("object", body) if is_whole else {"config": cast("object", body)}
+    has_envelope = not isinstance(body, dict) or "config" in body
+    sent = cast("object", body) if has_envelope else {"config": cast("object", body)}
     message = read_params(pb03.CreateTaskPushNotificationConfigRequest, sent)
     message.parent = f"tasks/{request.path_params['id']}"
     config = message.config.push_notification_config

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.bindings.endpoint import Endpoint, begin_call
-from everloop.gateway.http.errors import MethodNotAllowedError, as_a2a
+from everloop.gateway.http.http_errors import MethodNotAllowedError, as_a2a
 from everloop.gateway.http.requests import MEDIA_TYPES, A2ARequest, HttpContext
 from everloop.gateway.operations.operation import OPERATIONS, Operation
 from everloop.gateway.requests.proto import read_params

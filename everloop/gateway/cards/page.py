@@ -14,8 +14,8 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from everloop.agents.agent import Agent
+from everloop.gateway.cards.card_routes import CACHE_CONTROL, CARD_PATH
 from everloop.gateway.cards.cards import Cards
-from everloop.gateway.cards.routes import CACHE_CONTROL, CARD_PATH
 from everloop.version import __version__
 from everloop.workflows.contract.http_extension import HTTP_BASE
 
@@ -100,7 +100,7 @@ class _ForBrowsers(Route):
 def _page(cards: Cards, url: str) -> str:
     card = cards.merged(cards.agents.default)
     schemes = ", ".join(sorted(card.security_schemes))
-    asked = f"Callers are asked who they are ({schemes}); the cards say how."
+    authentication = f"Callers are asked who they are ({schemes}); the cards say how."
     root = urlsplit(url).path
     addresses = [
         ("agents", f"{root}agents", "the agents of this server, as JSON"),
@@ -119,7 +119,7 @@ def _page(cards: Cards, url: str) -> str:
         version=escape(__version__),
         agents="\n".join(_article(cards, agent) for agent in cards.agents),
         example=escape(_EXAMPLE.format(address=url)),
-        access=escape(asked if schemes else "Whoever reaches this server may do everything."),
+        access=escape(authentication if schemes else "Whoever reaches this server may do everything."),
         addresses="\n".join(_row(url, *each) for each in addresses),
     )
 

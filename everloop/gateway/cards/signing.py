@@ -12,7 +12,7 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 from pydantic import JsonValue
 
-from everloop.runtime.settings import Settings, StartError, warn_of_readers
+from everloop.runtime.environment import Settings, StartError, warn_of_readers
 
 if TYPE_CHECKING:
     from a2a.utils.signing import ProtectedHeader

@@ -60,17 +60,17 @@ class Served:
         return f"{disposition}; filename*=UTF-8''{quote(self.filename, safe='')}"
 
 
-def choose_format(part: ArtifactPart, asked: str | None, accept: str) -> Format:
+def choose_format(part: ArtifactPart, requested: str | None, accept: str) -> Format:
     """Return the format that the query names, or that the client prefers.
 
     Raises:
         InvalidParamsError: the part has no such format.
     """
     if part.kind != "rows":
-        if asked is None:
+        if requested is None:
             return "stored"
         raise InvalidParamsError("format is for datasets only; leave it out")
-    match asked:
+    match requested:
         case "jsonl":
             return "stored"
         case "csv":
@@ -105,8 +105,8 @@ def _with_charset(media_type: str, part: ArtifactPart) -> str:
 def _clean(filename: str) -> str:
     """Return the last segment of a name without characters that could disguise it."""
     segment = re.split(r"[/\\]", filename)[-1]
-    kept = "".join(c for c in segment if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Zl", "Zp"})
-    return kept[:_MAX_NAME] if kept.strip(" .") else ""
+    printable = "".join(c for c in segment if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Zl", "Zp"})
+    return printable[:_MAX_NAME] if printable.strip(" .") else ""
 
 
 def _named_after(artifact_id: str, index: int, essence: str) -> str:

@@ -24,20 +24,20 @@ from everloop.agents.errors import UnknownAgentError
 from everloop.gateway.auth.scopes import check_agent
 from everloop.gateway.context import Viewer, identity_of
 from everloop.gateway.errors import KeyReusedError
-from everloop.gateway.extension.past import find_task
-from everloop.gateway.http.calls import Body, Call, answer
-from everloop.gateway.http.errors import ConflictError
-from everloop.gateway.requests.messages import IncomingMessage, content_of, read_message
+from everloop.gateway.extension.history_handlers import find_task
+from everloop.gateway.http.http_calls import HttpCall, RequestBody, answer
+from everloop.gateway.http.http_errors import ConflictError
+from everloop.gateway.requests.incoming_messages import IncomingMessage, content_of, read_message
 from everloop.gateway.requests.proto import read_params
 from everloop.gateway.services import Services
 from everloop.gateway.tasks.snapshots import SMALL_BYTES
-from everloop.runtime.protocol.tasks import TaskUrl, to_task
-from everloop.stores.log.interface import Snapshot
+from everloop.runtime.protocol.a2a_tasks import TaskUrl, to_task
+from everloop.stores.log.log_types import Snapshot
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, TranscriptMessage, UserMessage
 from everloop.workflows.contract.names import (
     derive_task_id,
     is_child_task_id,
-    kept_by,
+    stored_result_name,
     unique_message_id,
     view_message_id,
 )
@@ -46,7 +46,7 @@ from everloop.workflows.contract.tasks import AgentSpec, Fork, TaskView
 MAX_ITERATION = 1_000_000
 
 
-class _ForkBody(Body):
+class _ForkBody(RequestBody):
     expected: ClassVar[str] = (
         '{"iteration": 3, "message": {…}, "agent": "…", "model": "…"}, of which each may be left out; '
         "iteration counts from 1, and 0 keeps what was said before the first one"
@@ -58,7 +58,7 @@ class _ForkBody(Body):
     model: str = ""
 
 
-async def fork(services: Services, call: Call) -> Response:
+async def fork(services: Services, call: HttpCall) -> Response:
     """Start a fork. The same Idempotency-Key or messageId finds it again."""
     try:
         snapshot = await _begun(services, call, await call.body(_ForkBody))
@@ -68,7 +68,7 @@ async def fork(services: Services, call: Call) -> Response:
     return answer({"task": MessageToDict(task)}, 201)
 
 
-async def _begun(services: Services, call: Call, body: _ForkBody) -> Snapshot:
+async def _begun(services: Services, call: HttpCall, body: _ForkBody) -> Snapshot:
     """Return the fork of a request: a new one, or the existing one for a retry."""
     origin_id = call.id()
     origin = (await find_task(services, call, origin_id)).view
@@ -79,17 +79,17 @@ async def _begun(services: Services, call: Call, body: _ForkBody) -> Snapshot:
     agent, spec = _agent(services, call, body, origin)
     incoming = _message(services, call, body, agent, origin)
     fork_id = _fork_id(call, body, agent, origin, incoming)
-    snapshot = await _known(services, fork_id, Viewer(call.owner, agent.id), incoming, call)
+    snapshot = await _stored_fork(services, fork_id, Viewer(call.owner, agent.id), incoming, call)
     if snapshot is None:
         fork = await _past(services, origin, body.iteration)
         said = replace(incoming or _said_again(fork, agent, call.owner, origin.context_id), task_id=fork_id)
         _check(said, fork, is_new=incoming is not None)
         admitted = await services.admission.fork(said, identity_of(call.caller), spec, fork)
-        snapshot = await services.snapshots.whole(admitted.snapshot, call.held)
+        snapshot = await services.snapshots.complete(admitted.snapshot, call.held)
     return snapshot
 
 
-def _agent(services: Services, call: Call, body: _ForkBody, origin: TaskView) -> tuple[Agent, AgentSpec]:
+def _agent(services: Services, call: HttpCall, body: _ForkBody, origin: TaskView) -> tuple[Agent, AgentSpec]:
     """Return the agent that continues, and its definition.
 
     Raises:
@@ -116,7 +116,7 @@ def _agent(services: Services, call: Call, body: _ForkBody, origin: TaskView) ->
 
 
 def _message(
-    services: Services, call: Call, body: _ForkBody, agent: Agent, origin: TaskView
+    services: Services, call: HttpCall, body: _ForkBody, agent: Agent, origin: TaskView
 ) -> IncomingMessage | None:
     """Return the message of the fork, None if there is no message.
 
@@ -136,23 +136,23 @@ def _message(
     return replace(incoming, context_id=origin.context_id)
 
 
-async def _known(
-    services: Services, fork_id: str, viewer: Viewer, incoming: IncomingMessage | None, call: Call
+async def _stored_fork(
+    services: Services, fork_id: str, viewer: Viewer, incoming: IncomingMessage | None, call: HttpCall
 ) -> Snapshot | None:
     """Return the fork if this request is a retry.
 
     Raises:
         KeyReusedError: the key or id was used with another message.
     """
-    _, known = await services.views.find(fork_id, most=SMALL_BYTES)
-    if known is None:
+    _, stored = await services.views.find(fork_id, most=SMALL_BYTES)
+    if stored is None:
         return None
-    whole = await services.snapshots.whole(
-        await services.snapshots.take(fork_id, viewer, known=known), call.held
+    complete = await services.snapshots.complete(
+        await services.snapshots.take(fork_id, viewer, stored=stored), call.held
     )
-    if incoming and incoming.find_repeated(whole.view) is None and incoming.key:
+    if incoming and incoming.find_repeated(complete.view) is None and incoming.key:
         raise incoming.changed()
-    return whole
+    return complete
 
 
 async def _past(services: Services, origin: TaskView, iteration: int | None) -> Fork:
@@ -163,7 +163,7 @@ async def _past(services: Services, origin: TaskView, iteration: int | None) -> 
         UnavailableError: no worker returns the transcript, or Temporal is unavailable.
     """
     replies, first_id = dict[int, int](), ""
-    asked: tuple[int, int] | None = None
+    last_request: tuple[int, int] | None = None
     async with aclosing(
         services.histories.events(TaskUrl(origin.task_id, origin.context_id, services.settings.url))
     ) as past:
@@ -173,18 +173,18 @@ async def _past(services: Services, origin: TaskView, iteration: int | None) -> 
                 message = data.get("message")
                 first_id = str(message.get("messageId")) if isinstance(message, dict) else ""
             elif event.item.type == "modelCall" and data["purpose"] == "reply":
-                asked = event.place.iteration, int(str(data["position"]))
-            elif event.item.type == "modelReply" and asked and "error" not in data:
-                replies[asked[0]] = asked[1]
+                last_request = event.place.iteration, int(str(data["position"]))
+            elif event.item.type == "modelReply" and last_request and "error" not in data:
+                replies[last_request[0]] = last_request[1]
     transcript = await services.tasks.transcript(origin.task_id)
-    kept, end = _end(transcript, replies, iteration)
+    fork_iteration, end = _end(transcript, replies, iteration)
     messages = tuple(_readable(message, origin.task_id) for message in transcript[:end])
     first = next((at for at, message in enumerate(messages) if _is_called(message, first_id)), 0)
-    return Fork(task_id=origin.task_id, iteration=kept, messages=messages, first=first)
+    return Fork(task_id=origin.task_id, iteration=fork_iteration, messages=messages, first=first)
 
 
 def _fork_id(
-    call: Call, body: _ForkBody, agent: Agent, origin: TaskView, incoming: IncomingMessage | None
+    call: HttpCall, body: _ForkBody, agent: Agent, origin: TaskView, incoming: IncomingMessage | None
 ) -> str:
     """Return the id of the fork's task: the same for retries, if the request has a key or id."""
     about = ["fork", origin.task_id, body.iteration, body.model]
@@ -254,14 +254,14 @@ def _end(
     ends = {number: _end_of(transcript, at) for number, at in replies.items()}
     complete = {0: min(replies.values(), default=len(transcript))}
     complete |= {number: end for number, end in ends.items() if end is not None}
-    kept = max(complete) if iteration is None else iteration
-    if kept in complete:
-        return kept, complete[kept]
-    if kept in ends:
+    chosen = max(complete) if iteration is None else iteration
+    if chosen in complete:
+        return chosen, complete[chosen]
+    if chosen in ends:
         raise InvalidParamsError(
-            f"iteration {kept} has calls that have not ended; wait, or send a smaller one"
+            f"iteration {chosen} has calls that have not ended; wait, or send a smaller one"
         )
-    raise InvalidParamsError(f"iteration {kept} is none of this task, which has had {max(complete)}")
+    raise InvalidParamsError(f"iteration {chosen} is none of this task, which has had {max(complete)}")
 
 
 def _end_of(transcript: Sequence[TranscriptMessage], at: int) -> int | None:
@@ -271,19 +271,19 @@ def _end_of(transcript: Sequence[TranscriptMessage], at: int) -> int | None:
         return None
     end = at + 1 + len(reply.tool_calls)
     results = transcript[at + 1 : end]
-    is_whole = len(results) == len(reply.tool_calls) and all(
+    is_complete = len(results) == len(reply.tool_calls) and all(
         isinstance(each, ToolMessage) for each in results
     )
-    return end if is_whole else None
+    return end if is_complete else None
 
 
 def _readable(message: TranscriptMessage, task_id: str) -> TranscriptMessage:
     """Return a message of which another task can read the rest, if it is the beginning of a long result."""
     if not (isinstance(message, ToolMessage) and message.kept):
         return message
-    kept = kept_by(task_id, message.kept)
-    content = message.content.replace(f'read_result("{message.kept}"', f'read_result("{kept}"')
-    return message.model_copy(update={"kept": kept, "content": content})
+    stored_name = stored_result_name(task_id, message.kept)
+    content = message.content.replace(f'read_result("{message.kept}"', f'read_result("{stored_name}"')
+    return message.model_copy(update={"kept": stored_name, "content": content})
 
 
 def _is_called(message: TranscriptMessage, message_id: str) -> bool:

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from temporalio.client import Client
 
 from everloop.gateway.errors import RPC_TIMEOUT, translate_temporal_errors
-from everloop.gateway.instruments import begin_counters, server_reachable, tasks_open
+from everloop.gateway.gateway_instruments import begin_counters, server_reachable, tasks_open
 from everloop.gateway.services import Probe
 from everloop.gateway.tasks.sweep import RecurringSteps
 from everloop.workflows.contract import names

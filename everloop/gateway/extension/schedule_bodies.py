@@ -19,17 +19,21 @@ from everloop.agents.agent import Agent
 from everloop.agents.errors import UnknownAgentError
 from everloop.gateway.auth.scopes import check_agent
 from everloop.gateway.context import Caller, identity_of
-from everloop.gateway.http.calls import MAX_NOTE, Body
+from everloop.gateway.http.http_calls import MAX_NOTE, RequestBody
 from everloop.gateway.requests.fields import check_id
-from everloop.gateway.requests.messages import IncomingMessage, read_message
+from everloop.gateway.requests.incoming_messages import IncomingMessage, read_message
 from everloop.gateway.requests.proto import read_params
 from everloop.gateway.services import Services
-from everloop.runtime.schedules.definition import MAX_MESSAGE_BYTES, ScheduleDefinition, problem_of_id
 from everloop.runtime.schedules.recurrence import (
     SHORTEST,
     Recurrence,
     is_within_a_minute,
     read_interval,
+)
+from everloop.runtime.schedules.schedule_definition import (
+    MAX_MESSAGE_BYTES,
+    ScheduleDefinition,
+    problem_of_id,
 )
 from everloop.stores.artifacts.changes import NewPart
 from everloop.stores.push.configs import PushConfig
@@ -48,7 +52,7 @@ _LAST_YEAR = 2100
 """The last year that Temporal can store."""
 
 
-class ScheduleChange(Body):
+class ScheduleChange(RequestBody):
     """Changes to a schedule. Missing fields stay unchanged."""
 
     expected: ClassVar[str] = (
@@ -75,7 +79,7 @@ class NewSchedule(ScheduleChange):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedSchedule:
     """Requested schedule, with the objects to store for it. `files` None: unchanged."""
 
     definition: ScheduleDefinition
@@ -83,7 +87,7 @@ class Wanted:
     config: PushConfig | None
 
 
-async def read_new(services: Services, caller: Caller, body: NewSchedule) -> Wanted:
+async def read_new(services: Services, caller: Caller, body: NewSchedule) -> RequestedSchedule:
     """Validate a new schedule."""
     if body.message is None:
         raise InvalidParamsError(f"message is missing; send {body.expected}")
@@ -116,7 +120,7 @@ def _agent(services: Services, caller: Caller, agent_id: str) -> Agent:
 
 async def read_change(
     services: Services, caller: Caller, body: ScheduleChange, before: ScheduleDefinition
-) -> Wanted:
+) -> RequestedSchedule:
     """Return a schedule with a caller's changes."""
     agent = _agent(services, caller, before.agent_id)
     incoming = _read_message(body, agent, caller.owner) if body.message is not None else None
@@ -134,7 +138,7 @@ async def read_change(
     files = {file.artifact_id: file.part for file in incoming.files} if incoming else None
     keeps_config = bool(config) or ("push_config" not in body.model_fields_set and before.keeps)
     keeps_files = bool(files) if files is not None else before.keeps
-    return Wanted(replace(after, keeps=keeps_config or keeps_files), files, config)
+    return RequestedSchedule(replace(after, keeps=keeps_config or keeps_files), files, config)
 
 
 def _read_message(body: ScheduleChange, agent: Agent, owner: str) -> IncomingMessage:

@@ -21,7 +21,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from everloop.gateway.errors import RefusalError
-from everloop.gateway.http.errors import CrossSiteError, MisdirectedError, refusal
+from everloop.gateway.http.http_errors import CrossSiteError, MisdirectedError, refusal
 from everloop.runtime.outbound.policy import is_loopback
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})

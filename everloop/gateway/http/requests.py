@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import Caller, CallHeaders, trace_context
 from everloop.gateway.errors import UnavailableNowError
-from everloop.gateway.http.errors import (
+from everloop.gateway.http.http_errors import (
     ContentTooLargeError,
     ContentTooSlowError,
     MediaTypeError,

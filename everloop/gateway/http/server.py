@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 
 from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS, MAX_TARGET_BYTES
 from everloop.gateway.settings import GatewaySettings
-from everloop.runtime.settings import StartError
+from everloop.runtime.environment import StartError
 
 # HTTP/1.1 connections: bounded request heads, in bounded time, a bounded number of bytes at a time.
 #

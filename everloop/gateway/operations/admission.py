@@ -20,16 +20,16 @@ from everloop.gateway.errors import (
     TaskFullError,
     TaskTooLargeError,
 )
-from everloop.gateway.instruments import tasks_started
-from everloop.gateway.operations.answers import Answers
-from everloop.gateway.operations.files import InputFiles
-from everloop.gateway.requests.messages import IncomingMessage
-from everloop.gateway.requests.parts import size_of
+from everloop.gateway.gateway_instruments import tasks_started
+from everloop.gateway.operations.input_files import InputFiles
+from everloop.gateway.operations.question_answers import Answers
+from everloop.gateway.requests.incoming_messages import IncomingMessage
+from everloop.gateway.requests.incoming_parts import size_of
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.snapshots import SMALL_BYTES, Snapshots, refuse_if_read_only
-from everloop.gateway.tasks.tasks import Tasks, submitted_view
-from everloop.stores.log.interface import START, Snapshot
-from everloop.stores.log.store import TaskViews
+from everloop.gateway.tasks.task_workflows import Tasks, submitted_view
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START, Snapshot
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import (
     AgentMessage,
@@ -138,11 +138,11 @@ class Admission:
         context_id = incoming.context_id or derive_context_id(task_id)
         bind_contextvars(task_id=task_id, context_id=context_id)
         # Our own stores first: Temporal forgets an ended task sooner, and would start it again.
-        route, known = await self.views.find(task_id, most=SMALL_BYTES)
+        route, stored = await self.views.find(task_id, most=SMALL_BYTES)
         if route and (answered := _answered(incoming, route, context_id)):
             return answered
-        begun: DirectAnswer | Snapshot | None = known
-        if known is None:
+        begun: DirectAnswer | Snapshot | None = stored
+        if stored is None:
             references = await self._references(incoming, viewer)
             task = TaskInput(
                 context_id=context_id,
@@ -158,8 +158,8 @@ class Admission:
                 return begun
         else:  # its files may have been lost since
             await self.files.store(incoming.files, context_key(viewer.owner, context_id), task_id)
-        snapshot = await self.snapshots.take(task_id, viewer, known=begun)
-        if not (known or snapshot.is_whole):  # it started with this very message: no need to read it
+        snapshot = await self.snapshots.take(task_id, viewer, stored=begun)
+        if not (stored or snapshot.is_complete):  # it started with this very message: no need to read it
             return Admitted(snapshot, message_id)
         return Admitted(snapshot, await self._repeated(incoming, snapshot) or message_id)
 
@@ -205,8 +205,8 @@ class Admission:
         snapshot = await self.snapshots.open(incoming.task_id, viewer)
         refuse_if_read_only(incoming.task_id)
         _check_context(incoming, snapshot.view)
-        if known := await self._repeated(incoming, snapshot):
-            return Admitted(snapshot, known)
+        if repeated := await self._repeated(incoming, snapshot):
+            return Admitted(snapshot, repeated)
         snapshot = await self.snapshots.revived(snapshot)
         view = snapshot.view
         if view.status.state.is_terminal:
@@ -230,10 +230,10 @@ class Admission:
             await self.answers.forget(view.task_id)
             await self.reconciler.reconcile(view.task_id)
             snapshot = await self.snapshots.take(view.task_id, viewer)
-            known = await self._repeated(incoming, snapshot)
-            if known is None:
+            repeated = await self._repeated(incoming, snapshot)
+            if repeated is None:
                 raise
-            return Admitted(snapshot, known)  # the task had admitted it before it ended
+            return Admitted(snapshot, repeated)  # the task had admitted it before it ended
         except MessageChangedError:
             raise incoming.changed() from None
         snapshot = await self.snapshots.take(view.task_id, viewer)
@@ -250,7 +250,7 @@ class Admission:
         candidate = incoming.find_candidate(snapshot.message_ids)
         with ExitStack() as held:
             try:
-                view = (await self.snapshots.whole(snapshot, held) if candidate else snapshot).view
+                view = (await self.snapshots.complete(snapshot, held) if candidate else snapshot).view
             except TaskTooLargeError:  # too large to compare: trust the id
                 return candidate
             return incoming.find_repeated(view)
@@ -291,7 +291,7 @@ class Admission:
         snapshot = await self.snapshots.take(task_id, viewer)
         try:
             with ExitStack() as held:
-                view = (await self.snapshots.whole(snapshot, held, history_length=0)).view
+                view = (await self.snapshots.complete(snapshot, held, history_length=0)).view
                 text, answer = _results(view)
         except TaskTooLargeError:
             view, text, answer = snapshot.view, TOO_LARGE, ""

@@ -16,16 +16,21 @@ from everloop.agents.registry import AgentRegistry
 from everloop.gateway.context import identity_of, viewer_of_view
 from everloop.gateway.errors import TaskTooLargeError, UnavailableNowError
 from everloop.gateway.operations.admission import Admission, Admitted, DirectAnswer
-from everloop.gateway.operations.files import InputFiles
-from everloop.gateway.operations.operation import Call, Event, OpenStreams, operation, stream_operation
+from everloop.gateway.operations.input_files import InputFiles
+from everloop.gateway.operations.operation import (
+    Event,
+    OpenStreams,
+    OperationCall,
+    operation,
+    stream_operation,
+)
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.operations.updates import UpdateTranslator
 from everloop.gateway.requests.fields import check_id, read_history_length, read_list_request
-from everloop.gateway.requests.messages import IDEMPOTENCY_KEY, IncomingMessage, read_message
+from everloop.gateway.requests.incoming_messages import IDEMPOTENCY_KEY, IncomingMessage, read_message
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.snapshots import Snapshots, refuse_if_read_only
-from everloop.gateway.tasks.steps import TaskSteps
 from everloop.gateway.tasks.streams import (
     EVENT_ID,
     LAST_EVENT_ID,
@@ -36,10 +41,11 @@ from everloop.gateway.tasks.streams import (
     UntilTakenIn,
     is_reached,
 )
-from everloop.gateway.tasks.tasks import Tasks
-from everloop.runtime.protocol.tasks import left_out, to_direct_message, to_task
-from everloop.stores.log.interface import START, Snapshot, position_order
-from everloop.stores.log.store import TaskViews
+from everloop.gateway.tasks.task_steps import TaskSteps
+from everloop.gateway.tasks.task_workflows import Tasks
+from everloop.runtime.protocol.a2a_tasks import left_out, to_direct_message, to_task
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START, Snapshot, position_order
 from everloop.stores.push.configs import first_position
 from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 from everloop.workflows.contract.tasks import TaskState
@@ -78,7 +84,9 @@ class TaskHandler:
     extended_card: Callable[[Agent], pb.AgentCard]
 
     @operation
-    async def on_message_send(self, params: pb.SendMessageRequest, call: Call) -> pb.Task | pb.Message:
+    async def on_message_send(
+        self, params: pb.SendMessageRequest, call: OperationCall
+    ) -> pb.Task | pb.Message:
         incoming, admitted = await self._take_in(params, call)
         if isinstance(admitted, DirectAnswer):
             return to_direct_message(admitted.message, admitted.context_id)
@@ -86,12 +94,12 @@ class TaskHandler:
         if not incoming.return_immediately:
             until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
             snapshot = await self._wait(snapshot, until, self.settings.blocking_timeout)
-        whole = await self._whole(snapshot, call.held, incoming.history_length)
-        return await self._task(whole, incoming.history_length)
+        complete = await self._complete(snapshot, call.held, incoming.history_length)
+        return await self._task(complete, incoming.history_length)
 
     @stream_operation
     async def on_message_send_stream(
-        self, params: pb.SendMessageRequest, call: Call
+        self, params: pb.SendMessageRequest, call: OperationCall
     ) -> AsyncGenerator[Event]:
         incoming, admitted = await self._take_in(params, call)
         history_length = incoming.history_length
@@ -100,7 +108,7 @@ class TaskHandler:
             yield to_direct_message(admitted.message, admitted.context_id)
             return
         until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
-        after = await self._known_to(call, admitted.snapshot)
+        after = await self._last_event_of(call, admitted.snapshot)
         snapshot = admitted.snapshot if after else await self._answered(admitted)
         async with aclosing(self._stream(snapshot, until, call, after, history_length)) as events:
             async for event in events:
@@ -108,11 +116,11 @@ class TaskHandler:
 
     @stream_operation
     async def on_subscribe_to_task(
-        self, params: pb.SubscribeToTaskRequest, call: Call
+        self, params: pb.SubscribeToTaskRequest, call: OperationCall
     ) -> AsyncGenerator[Event]:
-        snapshot = await self._known(params.id, "id", call)
+        snapshot = await self._find(params.id, "id", call)
         snapshot = await self.snapshots.revived(snapshot)
-        state, after = snapshot.view.status.state, await self._known_to(call, snapshot)
+        state, after = snapshot.view.status.state, await self._last_event_of(call, snapshot)
         resumes = EventId.parse(call.header(LAST_EVENT_ID)) is not None
         if state.is_terminal and (is_reached(snapshot, after.position) if after else not resumes):
             raise UnsupportedOperationError(
@@ -123,19 +131,19 @@ class TaskHandler:
                 yield event
 
     @operation
-    async def on_get_task(self, params: pb.GetTaskRequest, call: Call) -> pb.Task:
+    async def on_get_task(self, params: pb.GetTaskRequest, call: OperationCall) -> pb.Task:
         history_length = read_history_length(params)
-        snapshot = await self._known(params.id, "id", call)
-        whole = await self.snapshots.whole(snapshot, call.held, history_length=history_length)
-        task = await self._task(whole, history_length)
+        snapshot = await self._find(params.id, "id", call)
+        complete = await self.snapshots.complete(snapshot, call.held, history_length=history_length)
+        task = await self._task(complete, history_length)
         if call.is_extended:
-            steps = await self.steps.of(whole.view, snapshot.message_ids)
+            steps = await self.steps.of(complete.view, snapshot.message_ids)
             if steps is not None:
                 task.metadata.update({EVENTS_EXTENSION: {"steps": steps}})
         return task
 
     @operation
-    async def on_list_tasks(self, params: pb.ListTasksRequest, call: Call) -> pb.ListTasksResponse:
+    async def on_list_tasks(self, params: pb.ListTasksRequest, call: OperationCall) -> pb.ListTasksResponse:
         query = read_list_request(params, call.viewer)
         page = await self.views.list_tasks(query)
         for view in page.views:
@@ -156,7 +164,7 @@ class TaskHandler:
         )
 
     @operation
-    async def on_cancel_task(self, params: pb.CancelTaskRequest, call: Call) -> pb.Task:
+    async def on_cancel_task(self, params: pb.CancelTaskRequest, call: OperationCall) -> pb.Task:
         """Cancel a task. Repeating it returns the canceled task (A2A 1.0 §3.3.1: it is idempotent).
 
         In 0.3 an ended task cannot be canceled (§7.4).
@@ -174,11 +182,11 @@ class TaskHandler:
         # The task may have ended in another way before the cancellation arrived.
         if snapshot.view.status.state is not TaskState.CANCELED:
             _refuse_if_ended(snapshot)
-        return await self._task(await self._whole(snapshot, call.held))
+        return await self._task(await self._complete(snapshot, call.held))
 
     @operation
     async def on_create_task_push_notification_config(
-        self, params: pb.TaskPushNotificationConfig, call: Call
+        self, params: pb.TaskPushNotificationConfig, call: OperationCall
     ) -> pb.TaskPushNotificationConfig:
         snapshot = await self._changeable(params.task_id, "taskId", call)
         acknowledged = first_position(snapshot)
@@ -189,33 +197,33 @@ class TaskHandler:
 
     @operation
     async def on_get_task_push_notification_config(
-        self, params: pb.GetTaskPushNotificationConfigRequest, call: Call
+        self, params: pb.GetTaskPushNotificationConfigRequest, call: OperationCall
     ) -> pb.TaskPushNotificationConfig:
-        snapshot = await self._known(params.task_id, "taskId", call)
+        snapshot = await self._find(params.task_id, "taskId", call)
         return await self._push().get(snapshot.view.task_id, params.id)
 
     @operation
     async def on_list_task_push_notification_configs(
-        self, params: pb.ListTaskPushNotificationConfigsRequest, call: Call
+        self, params: pb.ListTaskPushNotificationConfigsRequest, call: OperationCall
     ) -> pb.ListTaskPushNotificationConfigsResponse:
-        await self._known(params.task_id, "taskId", call)
+        await self._find(params.task_id, "taskId", call)
         return await self._push().list(params)
 
     @operation
     async def on_delete_task_push_notification_config(
-        self, params: pb.DeleteTaskPushNotificationConfigRequest, call: Call
+        self, params: pb.DeleteTaskPushNotificationConfigRequest, call: OperationCall
     ) -> None:
-        snapshot = await self._known(params.task_id, "taskId", call)
+        snapshot = await self._find(params.task_id, "taskId", call)
         await self._push().delete(snapshot.view.task_id, params.id)
 
     @operation
     async def on_get_extended_agent_card(
-        self, params: pb.GetExtendedAgentCardRequest, call: Call
+        self, params: pb.GetExtendedAgentCardRequest, call: OperationCall
     ) -> pb.AgentCard:
         return self.extended_card(call.agent)
 
     async def _take_in(
-        self, params: pb.SendMessageRequest, call: Call
+        self, params: pb.SendMessageRequest, call: OperationCall
     ) -> tuple[IncomingMessage, Admitted | DirectAnswer]:
         """Send the message to a task, and set up the notifications that the client requests."""
         owner, key = call.caller.owner, call.header(IDEMPOTENCY_KEY)
@@ -248,13 +256,13 @@ class TaskHandler:
         is_all_there = await self.views.holds(snapshot.view.task_id, START)
         return START if is_all_there else first_position(replace(snapshot, position=START))
 
-    async def _known(self, task_id: str, field: str, call: Call) -> Snapshot:
+    async def _find(self, task_id: str, field: str, call: OperationCall) -> Snapshot:
         """Return a task that the caller may read."""
         return await self.snapshots.open(check_id(task_id, field), call.viewer)
 
-    async def _changeable(self, task_id: str, field: str, call: Call) -> Snapshot:
+    async def _changeable(self, task_id: str, field: str, call: OperationCall) -> Snapshot:
         """Return a task that the caller may read and change."""
-        snapshot = await self._known(task_id, field, call)
+        snapshot = await self._find(task_id, field, call)
         refuse_if_read_only(task_id)
         return snapshot
 
@@ -288,12 +296,12 @@ class TaskHandler:
                 pass
         return await self._again(snapshot)
 
-    async def _whole(
+    async def _complete(
         self, snapshot: Snapshot, held: ExitStack, history_length: int | None = None
     ) -> Snapshot:
         """Return as much of a task as fits in memory now. The operation itself has already succeeded."""
         try:
-            return await self.snapshots.whole(snapshot, held, history_length=history_length)
+            return await self.snapshots.complete(snapshot, held, history_length=history_length)
         except (TaskTooLargeError, UnavailableNowError):
             return snapshot
 
@@ -304,11 +312,11 @@ class TaskHandler:
         """
         view = await self.files.with_contents(snapshot.view, history_length)
         task = to_task(view, self.settings.url, history_length=history_length)
-        if not snapshot.is_whole:
+        if not snapshot.is_complete:
             task.metadata.update(left_out(snapshot.size))
         return task
 
-    async def _known_to(self, call: Call, snapshot: Snapshot) -> EventId | None:
+    async def _last_event_of(self, call: OperationCall, snapshot: Snapshot) -> EventId | None:
         """Return the event after which the client resumes; None if it needs the complete task first."""
         event_id = EventId.parse(call.header(LAST_EVENT_ID))
         if event_id and await self.views.holds(snapshot.view.task_id, event_id.position):
@@ -319,7 +327,7 @@ class TaskHandler:
         self,
         snapshot: Snapshot,
         until: UntilEnd,
-        call: Call,
+        call: OperationCall,
         after: EventId | None,
         history_length: int | None = None,
     ) -> AsyncGenerator[Event]:
@@ -330,19 +338,19 @@ class TaskHandler:
         one of them gets all of them again.
         """
         with ExitStack() as held:
-            known = await self._whole(snapshot, held) if after else snapshot
-            translator = self._translator(known, call, after)
-            del known
+            start = await self._complete(snapshot, held) if after else snapshot
+            translator = self._translator(start, call, after)
+            del start
         state, shown_at = call.context.state, START
         items = self.streams.follow(snapshot, until, after=after and after.position)
         async with aclosing(items):
             async for item in items:
                 if isinstance(item, Snapshot):
                     with ExitStack() as held:  # until the client has received it
-                        whole = await self._whole(item, held, history_length)
-                        translator, shown_at = self._translator(whole, call), whole.position
-                        task = await self._task(whole, history_length)
-                        del whole  # here and below: a stream may stay open for days
+                        complete = await self._complete(item, held, history_length)
+                        translator, shown_at = self._translator(complete, call), complete.position
+                        task = await self._task(complete, history_length)
+                        del complete  # here and below: a stream may stay open for days
                         state[EVENT_ID] = translator.event_id(shown_at)
                         yield task
                         del task
@@ -354,8 +362,10 @@ class TaskHandler:
                     state[EVENT_ID] = None if left else translator.event_id(item.position)
                     yield update
 
-    def _translator(self, whole: Snapshot, call: Call, after: EventId | None = None) -> UpdateTranslator:
-        return UpdateTranslator(whole.view, self.settings.url, extended=call.is_extended, after=after)
+    def _translator(
+        self, snapshot: Snapshot, call: OperationCall, after: EventId | None = None
+    ) -> UpdateTranslator:
+        return UpdateTranslator(snapshot.view, self.settings.url, extended=call.is_extended, after=after)
 
 
 def _refuse_if_ended(snapshot: Snapshot) -> None:

@@ -23,7 +23,7 @@ from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.scopes import READ, WRITE, check_agent, check_scope
 from everloop.gateway.context import Caller, Viewer, agent_of, caller_of, is_legacy
 from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError, a2a_errors
-from everloop.gateway.instruments import requests_refused
+from everloop.gateway.gateway_instruments import requests_refused
 from everloop.gateway.tasks.snapshots import held_by
 from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 
@@ -168,7 +168,7 @@ class OpenStreams:
 
 
 @dataclass(frozen=True)
-class Call:
+class OperationCall:
     """Authorized call of an operation."""
 
     context: ServerCallContext
@@ -198,7 +198,7 @@ class Call:
         return headers.get(name, "")
 
 
-class Serves(Protocol):
+class OperationHandler(Protocol):
     """Object with methods that are operations."""
 
     @property
@@ -207,13 +207,13 @@ class Serves(Protocol):
     def open_streams(self) -> OpenStreams: ...
 
 
-_H = TypeVar("_H", bound=Serves)
+_H = TypeVar("_H", bound=OperationHandler)
 _P = TypeVar("_P")
 _R = TypeVar("_R")
 
 
 def operation(
-    serve: Callable[[_H, _P, Call], Awaitable[_R]],
+    serve: Callable[[_H, _P, OperationCall], Awaitable[_R]],
 ) -> Callable[[_H, _P, ServerCallContext], Coroutine[Any, Any, _R]]:
     """Register a method for an operation of the table. It raises A2A errors only."""
 
@@ -226,7 +226,7 @@ def operation(
 
 
 def stream_operation(
-    serve: Callable[[_H, _P, Call], AsyncGenerator[Event]],
+    serve: Callable[[_H, _P, OperationCall], AsyncGenerator[Event]],
 ) -> Callable[[_H, _P, ServerCallContext], AsyncGenerator[Event]]:
     """Register a streaming method, as `operation` does. A rejected stream yields nothing."""
 
@@ -243,7 +243,9 @@ def stream_operation(
 
 
 @contextmanager
-def _admitted(handler: Serves, called: Operation, context: ServerCallContext) -> Generator[Call]:
+def _admitted(
+    handler: OperationHandler, called: Operation, context: ServerCallContext
+) -> Generator[OperationCall]:
     """Find the agent of a call, and count the call while it lasts, before it has any effect.
 
     Raises:
@@ -257,4 +259,4 @@ def _admitted(handler: Serves, called: Operation, context: ServerCallContext) ->
     with ExitStack() as held:
         if called.may_wait:
             held.enter_context(handler.open_streams.hold(caller.owner))
-        yield Call(context, caller, agent)
+        yield OperationCall(context, caller, agent)

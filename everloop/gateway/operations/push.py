@@ -171,10 +171,12 @@ class PushOperations:
         Raises:
             TooManyPushConfigsError: the task has too many.
         """
-        wanted = self.read(config, view.task_id, view.owner, context_id=view.context_id, is_legacy=is_legacy)
-        await self._configs.put(wanted, position=acknowledged)
-        await self._notify(wanted.task_id, [wanted.id])
-        return show_config(wanted)
+        requested = self.read(
+            config, view.task_id, view.owner, context_id=view.context_id, is_legacy=is_legacy
+        )
+        await self._configs.put(requested, position=acknowledged)
+        await self._notify(requested.task_id, [requested.id])
+        return show_config(requested)
 
     async def get(self, task_id: str, config_id: str) -> pb.TaskPushNotificationConfig:
         """Return a config.

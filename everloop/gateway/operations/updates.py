@@ -9,7 +9,7 @@ from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
 from everloop.gateway.tasks.streams import EventId
-from everloop.runtime.protocol.tasks import (
+from everloop.runtime.protocol.a2a_tasks import (
     FAILED_ARTIFACT,
     NARRATION,
     TaskUrl,
@@ -21,7 +21,7 @@ from everloop.runtime.protocol.tasks import (
     to_status,
     to_struct,
 )
-from everloop.stores.log.interface import START
+from everloop.stores.log.log_types import START
 from everloop.workflows.contract.events import (
     RESPONSE_ARTIFACT,
     ArtifactChunk,

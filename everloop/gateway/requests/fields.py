@@ -15,8 +15,8 @@ from a2a.utils.errors import InvalidParamsError
 
 from everloop.gateway.context import Viewer
 from everloop.gateway.errors import NO_SUCH_PAGE
-from everloop.runtime.protocol.tasks import STATES_BY_NUMBER
-from everloop.stores.log.interface import TaskQuery
+from everloop.runtime.protocol.a2a_tasks import STATES_BY_NUMBER
+from everloop.stores.log.log_types import TaskQuery
 from everloop.workflows.contract.parts import PATH_STEPS
 from everloop.workflows.contract.tasks import TaskState
 
@@ -69,19 +69,19 @@ def page_token(place: bytes) -> str:
 _MARK_BYTES = 8
 
 
-def marked(place: bytes, wanted: object) -> bytes:
+def marked(place: bytes, query: object) -> bytes:
     """Return Temporal's position in a list with a digest of the query: Temporal misreads other positions."""
-    return hashlib.sha256(repr(wanted).encode() + place).digest()[:_MARK_BYTES] + place
+    return hashlib.sha256(repr(query).encode() + place).digest()[:_MARK_BYTES] + place
 
 
-def unmarked(token: bytes, wanted: object) -> bytes:
+def unmarked(token: bytes, query: object) -> bytes:
     """Return the position without its digest.
 
     Raises:
         ValueError: the token is malformed, or belongs to another list.
     """
     place = token[_MARK_BYTES:]
-    if token != marked(place, wanted):
+    if token != marked(place, query):
         raise ValueError
     return place
 

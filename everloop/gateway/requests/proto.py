@@ -187,8 +187,8 @@ def _single_problem(field: FieldDescriptor, value: object, path: str) -> str:
 
 
 def _is_named(enum: EnumDescriptor) -> Callable[[object], bool]:
-    known: Sequence[object] = [*(each.name for each in enum.values), *(each.number for each in enum.values)]
-    return lambda value: not isinstance(value, bool) and value in known
+    allowed: Sequence[object] = [*(each.name for each in enum.values), *(each.number for each in enum.values)]
+    return lambda value: not isinstance(value, bool) and value in allowed
 
 
 def _is_text(value: object) -> bool:

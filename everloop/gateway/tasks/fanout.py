@@ -15,9 +15,9 @@ from typing import Self
 import structlog
 
 from everloop.gateway.errors import STORE_FAILURES
-from everloop.gateway.instruments import stream_lag, subscribers
-from everloop.stores.log.interface import StreamedEvent, position_order
-from everloop.stores.log.store import TaskViews
+from everloop.gateway.gateway_instruments import stream_lag, subscribers
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import StreamedEvent, position_order
 
 READ_WAIT = 5.0
 """Seconds that one read waits for events."""

@@ -20,13 +20,13 @@ from everloop.gateway.errors import (
     translate_not_found,
     translate_temporal_errors,
 )
+from everloop.gateway.tasks.history_items import Item
 from everloop.gateway.tasks.history_reader import HistoryReader
-from everloop.gateway.tasks.past_items import Item
-from everloop.gateway.tasks.runs import history_of
-from everloop.runtime.protocol.tasks import TaskUrl, timestamp
+from everloop.gateway.tasks.workflow_runs import history_of
+from everloop.runtime.protocol.a2a_tasks import TaskUrl, timestamp
 from everloop.runtime.temporal.describe import describe
-from everloop.stores.log.interface import position_order
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import position_order
 from everloop.workflows.contract import names
 from everloop.workflows.contract.events import Narrated
 
@@ -89,7 +89,7 @@ class EventPosition:
 
 
 @dataclass(frozen=True)
-class PastEvent:
+class TaskHistoryEvent:
     """Event of a task, with its position."""
 
     place: EventPosition
@@ -116,7 +116,9 @@ class Histories:
         self._client = client
         self._views = views
 
-    async def page(self, task: TaskUrl, after: EventPosition, size: int) -> tuple[Sequence[PastEvent], bool]:
+    async def page(
+        self, task: TaskUrl, after: EventPosition, size: int
+    ) -> tuple[Sequence[TaskHistoryEvent], bool]:
         """Return up to `size` events after a position, with the narrations between, and whether more follow.
 
         Raises:
@@ -124,7 +126,7 @@ class Histories:
             TemporalUnavailableError, PayloadLostError, PayloadsUnavailableError: it cannot be read now.
             InvalidParamsError: the run of the position was deleted or reset.
         """
-        events, room, has_more = list[PastEvent](), MAX_PAGE_BYTES, False
+        events, room, has_more = list[TaskHistoryEvent](), MAX_PAGE_BYTES, False
         async with aclosing(self.events(task, after)) as past:
             async for event in past:
                 room -= len(str(event.item.data))
@@ -134,7 +136,9 @@ class Histories:
                 events.append(event)
         return await self._narrated(task.task_id, after, events, is_end=not has_more), has_more
 
-    async def events(self, task: TaskUrl, after: EventPosition | None = None) -> AsyncGenerator[PastEvent]:
+    async def events(
+        self, task: TaskUrl, after: EventPosition | None = None
+    ) -> AsyncGenerator[TaskHistoryEvent]:
         """Yield the events after a position, without narrations.
 
         Raises:
@@ -151,7 +155,7 @@ class Histories:
                     items = await reader.read(event, told=is_behind and event.event_id < after.number)
                 for index, item in enumerate(items):
                     if not is_behind or (event.event_id, index) > first:
-                        yield PastEvent(
+                        yield TaskHistoryEvent(
                             EventPosition(run, event.event_id, index, version, reader.iteration, at), item
                         )
 
@@ -179,12 +183,12 @@ class Histories:
         return runs[::-1]
 
     async def _narrated(
-        self, task_id: str, after: EventPosition, events: Sequence[PastEvent], *, is_end: bool
-    ) -> list[PastEvent]:
+        self, task_id: str, after: EventPosition, events: Sequence[TaskHistoryEvent], *, is_end: bool
+    ) -> list[TaskHistoryEvent]:
         """Insert the narrations, as long as the stream of the task has them."""
         last = None if is_end else events[-1].written_at
         narrations = [each async for each in self._narrations(task_id, after.stream_position, last)]
-        merged, before = list[PastEvent](), PastEvent(after, Item("", _EPOCH, {}))
+        merged, before = list[TaskHistoryEvent](), TaskHistoryEvent(after, Item("", _EPOCH, {}))
         for event in events:
             while narrations and position_order(narrations[0][0])[0] <= event.written_at:
                 merged.append(_narration(before, *narrations.pop(0)))
@@ -216,8 +220,8 @@ def _from(after: EventPosition, runs: list[str]) -> list[str]:
     return runs[places.index(after.run) :] if after.run else runs
 
 
-def _narration(before: PastEvent, position: str, text: str) -> PastEvent:
+def _narration(before: TaskHistoryEvent, position: str, text: str) -> TaskHistoryEvent:
     """Return a narration as an event. Its position is that of the event before, plus one in the stream."""
     at = datetime.fromtimestamp(position_order(position)[0] / 1000, UTC)
     place = replace(before.place, at=position)
-    return PastEvent(place, Item("narration", at, {"text": text}))
+    return TaskHistoryEvent(place, Item("narration", at, {"text": text}))

@@ -13,10 +13,10 @@ from temporalio.api.update.v1 import Request
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
-from everloop.gateway.tasks import past_items
-from everloop.gateway.tasks.past_items import Data, Item
+from everloop.gateway.tasks import history_items
+from everloop.gateway.tasks.history_items import Data, Item
 from everloop.gateway.tasks.steering import signer_of, signer_of_reset
-from everloop.runtime.protocol.tasks import TaskUrl, timestamp
+from everloop.runtime.protocol.a2a_tasks import TaskUrl, timestamp
 from everloop.workflows.contract.calls import (
     CallModelInput,
     CompactContextInput,
@@ -141,8 +141,8 @@ class HistoryReader:
                 self._updates[request.meta.update_id] = request
             case "activity_task_completed":
                 completed = event.activity_task_completed_event_attributes
-                known = self._scheduled.get(completed.scheduled_event_id)
-                if known and known[0].activity_type.name == MODEL_CALL:
+                activity = self._scheduled.get(completed.scheduled_event_id)
+                if activity and activity[0].activity_type.name == MODEL_CALL:
                     self._reply = list(completed.result.payloads)
             case _:
                 pass
@@ -163,7 +163,7 @@ class HistoryReader:
         if started.continued_execution_run_id:
             return _NOTHING
         task = await self._first(started.input.payloads, TaskInput)
-        return past_items.created(begun(task, self._url.task_id, at), self._url)
+        return history_items.created(begun(task, self._url.task_id, at), self._url)
 
     async def _completed(self, event: HistoryEvent, at: datetime) -> _Items:
         payloads = event.workflow_execution_completed_event_attributes.result.payloads
@@ -177,8 +177,8 @@ class HistoryReader:
         return (Item("status", at, {"state": TaskState.FAILED.value, "reason": f"terminated: {reason}"}),)
 
     async def _cancel_requested(self, event: HistoryEvent, at: datetime) -> _Items:
-        asked = event.workflow_execution_cancel_requested_event_attributes
-        return (Item("status", at, {"isCancelRequested": True, **_signed(asked.identity)}),)
+        request = event.workflow_execution_cancel_requested_event_attributes
+        return (Item("status", at, {"isCancelRequested": True, **_signed(request.identity)}),)
 
     async def _paused(self, event: HistoryEvent, at: datetime) -> _Items:
         is_paused = _kind(event) == "workflow_execution_paused"
@@ -205,7 +205,7 @@ class HistoryReader:
         given = request.input.args.payloads
         if request.input.name == "add_message":
             message = await self._first(given, UserMessage)
-            return (Item("message", at, past_items.message_data(message, self._url)),)
+            return (Item("message", at, history_items.message_data(message, self._url)),)
         if request.input.name == "take_approvers_answer":
             answer = await self._first(given, ApproverAnswer)
             data: Data = {
@@ -235,16 +235,16 @@ class HistoryReader:
         scheduled = event.activity_task_scheduled_event_attributes
         name, given = scheduled.activity_type.name, scheduled.input.payloads
         if name == MODEL_CALL:
-            asked = await self._first(given, CallModelInput)
-            self.iteration = asked.iteration
-            return (*self._statuses(asked.statuses), past_items.model_call(asked, at))
+            request = await self._first(given, CallModelInput)
+            self.iteration = request.iteration
+            return (*self._statuses(request.statuses), history_items.model_call(request, at))
         if name == SUMMARY:
-            return (past_items.model_call(await self._first(given, CompactContextInput), at),)
+            return (history_items.model_call(await self._first(given, CompactContextInput), at),)
         if name == PUBLISHED:
             return self._statuses((await self._first(given, PublishInput)).events)
         if name in {TOOL_CALL, AGENT_CALL}:
             called = await self._first(given, RunToolInput if name == TOOL_CALL else LoadAgentInput)
-            return (*self._statuses(called.statuses), past_items.tool_call(called, at))
+            return (*self._statuses(called.statuses), history_items.tool_call(called, at))
         return _NOTHING
 
     def _statuses(self, events: Iterable[TaskEvent]) -> Iterator[Item]:
@@ -252,7 +252,7 @@ class HistoryReader:
         for each in events:
             if isinstance(each, StatusChanged) and each.version > self.version:
                 self.version = each.version
-                yield past_items.status(each, self._url)
+                yield history_items.status(each, self._url)
 
     async def _activity_ended(self, event: HistoryEvent, at: datetime) -> _Items:
         ended = _attributes(event)
@@ -279,7 +279,7 @@ class HistoryReader:
     ) -> _Items:
         if name in {MODEL_CALL, SUMMARY}:
             kind = AssistantMessage if name == MODEL_CALL else SummaryMessage
-            data = past_items.reply_data(await self._first(result, kind))
+            data = history_items.reply_data(await self._first(result, kind))
             if name == SUMMARY:
                 data["model"] = (await self._first(given, CompactContextInput)).model
             return (Item("modelReply", at, {**data, **times}),)
@@ -323,7 +323,7 @@ class HistoryReader:
         return (await self._first(self._reply, AssistantMessage)).tool_calls if self._reply else ()
 
     def _result(self, result: ToolMessage, at: datetime, times: Data) -> Iterator[Item]:
-        return past_items.tool_result(result, at, times, self._url)
+        return history_items.tool_result(result, at, times, self._url)
 
     # Other agents.
 

@@ -16,19 +16,19 @@ from everloop.gateway.errors import (
     TemporalUnavailableError,
     UnavailableError,
 )
-from everloop.gateway.instruments import record_finalized
+from everloop.gateway.gateway_instruments import record_finalized
 from everloop.gateway.settings import Stores
-from everloop.gateway.tasks.runs import Alive, Problems, RunEnd, Runs, Stuck
-from everloop.gateway.tasks.tasks import Tasks, canceled_status
+from everloop.gateway.tasks.task_workflows import Tasks, canceled_status
+from everloop.gateway.tasks.workflow_runs import Alive, Problems, RunEnd, Runs, StuckRun
 from everloop.runtime.blobs import BlobError, BlobsUnavailableError
 from everloop.runtime.redis import cancel
 from everloop.runtime.telemetry.logs import task_fields
+from everloop.stores.artifacts.artifact_errors import ArtifactError
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Fail
-from everloop.stores.artifacts.errors import ArtifactError
 from everloop.stores.artifacts.rendering import with_artifacts
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.log.interface import Snapshot, position_order
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import Snapshot, position_order
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import REASON, StatusChanged
 from everloop.workflows.contract.fold import fails_drafts
@@ -72,10 +72,10 @@ async def restore_view(view: TaskView, views: TaskViews, artifacts: Artifacts) -
     if view.is_hidden:
         return False
     try:
-        whole = await with_artifacts(view, artifacts, views.max_bytes)
+        complete = await with_artifacts(view, artifacts, views.max_bytes)
     except BlobsUnavailableError as error:
         raise PayloadsUnavailableError from error
-    await views.restore(whole)
+    await views.restore(complete)
     return True
 
 
@@ -194,32 +194,32 @@ class Reconciler:
         except Exception:  # noqa: BLE001 -- no caller awaits this check: no defect may end it silently
             _log.exception("task check failed", task_id=task_id)
 
-    async def _act_on(self, task_id: str, run: RunEnd | Stuck | Alive, looked_at: datetime) -> bool:
+    async def _act_on(self, task_id: str, run: RunEnd | StuckRun | Alive, looked_at: datetime) -> bool:
         if isinstance(run, RunEnd):
             await self._finalize(task_id, run)
             return True
-        if isinstance(run, Stuck):
+        if isinstance(run, StuckRun):
             await self.problems.report(run)
-        known = await self._views.load(task_id, most=0)
-        if known is None:
+        stored = await self._views.load(task_id, most=0)
+        if stored is None:
             return False
-        state = known.view.status.state
-        if isinstance(run, Alive) and run.is_cancel_requested and is_untaken(state, known.view.run_id):
+        state = stored.view.status.state
+        if isinstance(run, Alive) and run.is_cancel_requested and is_untaken(state, stored.view.run_id):
             return await self._cancel_untaken(task_id)
-        if lags(state, known.view.run_id, known.view.version, run):
+        if lags(state, stored.view.run_id, stored.view.version, run):
             try:
-                await self._catch_up(known.view, looked_at)
+                await self._catch_up(stored.view, looked_at)
             except NoWorkerError:
                 if state.is_terminal:  # a view of an open task may be old, but its end is final
                     raise
         return False
 
-    async def _catch_up(self, known: TaskView, looked_at: datetime) -> None:
+    async def _catch_up(self, stored: TaskView, looked_at: datetime) -> None:
         """Update the view from the workflow."""
-        view = await self._tasks.view(known.task_id)
-        if _same(view, known):
+        view = await self._tasks.view(stored.task_id)
+        if _same(view, stored):
             return
-        if view.run_id != known.run_id:
+        if view.run_id != stored.run_id:
             # The workflow does not publish the state in its initial history, such as its open question; and
             # its view may be older than the end that it takes back.
             view = view.model_copy(update={"status": view.status.model_copy(update={"at": looked_at})})
@@ -285,7 +285,7 @@ def is_untaken(state: TaskState, run_id: str) -> bool:
     return state is TaskState.SUBMITTED and not run_id
 
 
-def lags(state: TaskState, run_id: str, version: int, run: Alive | Stuck | None) -> bool:
+def lags(state: TaskState, run_id: str, version: int, run: Alive | StuckRun | None) -> bool:
     """Whether a view is older than the last status of an open run, or has no such run.
 
     A task continues after its end in a run that an operator made by Reset. A task that continues as a new
@@ -294,7 +294,7 @@ def lags(state: TaskState, run_id: str, version: int, run: Alive | Stuck | None)
     """
     if run is None:
         return not state.is_terminal
-    if state.is_terminal or isinstance(run, Stuck):
+    if state.is_terminal or isinstance(run, StuckRun):
         return state.is_terminal and run_id != run.run_id
     if run.state is None or run.state is TaskState.SUBMITTED:
         return False
@@ -302,12 +302,12 @@ def lags(state: TaskState, run_id: str, version: int, run: Alive | Stuck | None)
     return is_behind or (state.is_interrupted and run_id != run.run_id)
 
 
-def _same(view: TaskView, known: TaskView) -> bool:
+def _same(view: TaskView, stored: TaskView) -> bool:
     """Whether a later run has the same status as the view."""
     return (view.version, view.status.state, view.status.message) == (
-        known.version,
-        known.status.state,
-        known.status.message,
+        stored.version,
+        stored.status.state,
+        stored.status.message,
     )
 
 

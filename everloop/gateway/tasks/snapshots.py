@@ -18,12 +18,12 @@ from everloop.gateway.errors import (
     TaskUnknownError,
     UnavailableNowError,
 )
-from everloop.gateway.instruments import requests_refused, views_rebuilt
+from everloop.gateway.gateway_instruments import requests_refused, views_rebuilt
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.reconcile import Reconciler, last_published_at, restore_view
-from everloop.gateway.tasks.tasks import Tasks
+from everloop.gateway.tasks.task_workflows import Tasks
 from everloop.runtime.telemetry.logs import bind_task, task_fields
-from everloop.stores.log.interface import START, Snapshot
+from everloop.stores.log.log_types import START, Snapshot
 from everloop.stores.push.deliveries import NotificationError
 from everloop.workflows.contract import names
 from everloop.workflows.contract.events import StatusChanged
@@ -61,7 +61,7 @@ RETRY_AFTER = 5
 """Seconds after which a client may retry a call that got none."""
 
 
-class Room:
+class ByteLimiter:
     """Limits the bytes that are in use at a time. Requests for more wait in order of arrival."""
 
     def __init__(self, size: int) -> None:
@@ -106,7 +106,7 @@ class Snapshots:
         self._tasks = tasks
         self._reconciler = reconciler
         self._restoring: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._room = Room(AT_ONCE * stores.views.max_bytes)
+        self._limiter = ByteLimiter(AT_ONCE * stores.views.max_bytes)
 
     async def open(self, task_id: str, viewer: Viewer) -> Snapshot:
         """Take a snapshot for a request about this task. Later log lines name it."""
@@ -122,13 +122,13 @@ class Snapshots:
         """
         if not task_id:  # of an id that begins with a slash
             return None
-        known = await self._views.load(task_id, most=0)
-        return known.view.agent_id if known else await self._tasks.agent_of(task_id)
+        stored = await self._views.load(task_id, most=0)
+        return stored.view.agent_id if stored else await self._tasks.agent_of(task_id)
 
-    async def take(self, task_id: str, viewer: Viewer, *, known: Snapshot | None = None) -> Snapshot:
+    async def take(self, task_id: str, viewer: Viewer, *, stored: Snapshot | None = None) -> Snapshot:
         """Return the stored snapshot of a task. A silent task is checked by the next sweep.
 
-        A large one comes without history and artifacts. `known` is the snapshot that the store has just
+        A large one comes without history and artifacts. `stored` is the snapshot that the store has just
         returned. A sub-agent's task belongs to the agent of the client's task above it, like all that
         clients see.
 
@@ -138,7 +138,7 @@ class Snapshots:
         """
         if names.is_child_task_id(task_id):
             return await self._of_sub_agent(task_id, viewer)
-        return await self._take(task_id, viewer, known)
+        return await self._take(task_id, viewer, stored)
 
     async def _of_sub_agent(self, task_id: str, viewer: Viewer) -> Snapshot:
         root_id = names.root_task_id(task_id)
@@ -148,29 +148,29 @@ class Snapshots:
             root = (await self.take(root_id, viewer)).view
         except TaskUnknownError:
             raise TaskUnknownError(task_id) from None
-        known = await self._load(task_id)
-        if known is None and await self._tasks.agent_of(task_id) is None:
+        stored = await self._load(task_id)
+        if stored is None and await self._tasks.agent_of(task_id) is None:
             raise TaskUnknownError(task_id)  # or not a task at all: it notifies a client of one
-        snapshot = await self._take(task_id, None, known)
+        snapshot = await self._take(task_id, None, stored)
         view = snapshot.view
         if (view.owner, view.context_id) != (root.owner, root.context_id):
             raise TaskUnknownError(task_id)
         return replace(snapshot, view=view.model_copy(update={"agent_id": root.agent_id}))
 
-    async def _take(self, task_id: str, viewer: Viewer | None, known: Snapshot | None) -> Snapshot:
-        known = known or await self._load(task_id)
-        if known and known.is_incomplete:
-            known = await self.completed(known)
-        snapshot = known or await self._restored(task_id)
+    async def _take(self, task_id: str, viewer: Viewer | None, stored: Snapshot | None) -> Snapshot:
+        stored = stored or await self._load(task_id)
+        if stored and stored.is_incomplete:
+            stored = await self.completed(stored)
+        snapshot = stored or await self._restored(task_id)
         if viewer and viewer_of_view(snapshot.view) != viewer:
             raise TaskUnknownError(task_id)
         if snapshot.position == START and await self._has_gone_on(task_id):
             raise NoWorkerError
-        if known is None:  # it may be the view of a run that was terminated long ago
+        if stored is None:  # it may be the view of a run that was terminated long ago
             return await self._checked(snapshot)
-        if not known.view.status.state.is_terminal and self._reconciler.is_due(last_published_at(known)):
+        if not stored.view.status.state.is_terminal and self._reconciler.is_due(last_published_at(stored)):
             self._reconciler.note_reading(task_id)
-        return known
+        return stored
 
     async def revived(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot of a task that is about to change; an ended or silent one is checked first.
@@ -197,7 +197,7 @@ class Snapshots:
         _log.info("task view completed", **task_fields(known.view))
         return await self._load(task_id) or known
 
-    async def whole(
+    async def complete(
         self, snapshot: Snapshot, held: ExitStack, *, history_length: int | None = None
     ) -> Snapshot:
         """Return the current task with its newest `history_length` messages (None: all).
@@ -209,14 +209,14 @@ class Snapshots:
             TaskTooLargeError: it is larger than a task may be.
             UnavailableNowError: there was no memory for it in time.
         """
-        if snapshot.is_whole:
+        if snapshot.is_complete:
             return snapshot
         task_id = snapshot.view.task_id
         sized = await self._views.load(task_id, most=0, history_length=history_length) or snapshot
         if sized.size > self._views.max_bytes:
             raise TaskTooLargeError(task_id, sized.size, self._views.max_bytes)
         if sized.size > SMALL_BYTES:
-            await self._room.hold(sized.size, held)
+            await self._limiter.hold(sized.size, held)
         return await self._views.load(task_id, history_length=history_length) or snapshot
 
     async def _checked(self, snapshot: Snapshot) -> Snapshot:

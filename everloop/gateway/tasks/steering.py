@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 
 from everloop.gateway.errors import RPC_TIMEOUT, translate_not_found, translate_temporal_errors
-from everloop.gateway.tasks.runs import history_of
+from everloop.gateway.tasks.workflow_runs import history_of
 from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.ports import AgentPort, ContextPort, ModelPort, NarratorPort, PublishPort
 from everloop.workflows.contract.questions import Note

@@ -16,7 +16,7 @@ from everloop.gateway.tasks.fanout import EventFanout, Subscription
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.runtime.telemetry.logs import task_fields
-from everloop.stores.log.interface import Snapshot, StreamedEvent, is_position, position_order
+from everloop.stores.log.log_types import Snapshot, StreamedEvent, is_position, position_order
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState
 

@@ -10,10 +10,10 @@ from temporalio.service import RPCError
 
 from everloop.gateway.errors import STORE_FAILURES, GatewayError
 from everloop.gateway.tasks.reconcile import Reconciler, is_untaken, lags
-from everloop.gateway.tasks.runs import Runs
+from everloop.gateway.tasks.workflow_runs import Runs
 from everloop.stores.lifetimes import TASK_TTL
-from everloop.stores.log.interface import OpenTask
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import OpenTask
 
 SWEEP_PAUSE = 10.0
 """Seconds between two sweeps."""

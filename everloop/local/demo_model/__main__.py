@@ -5,7 +5,7 @@ import sys
 
 import uvicorn
 
-from everloop.local.demo_model.app import build_app
+from everloop.local.demo_model.model_server import build_app
 from everloop.local.demo_model.script import MODEL, answer
 
 HOST = "127.0.0.1"

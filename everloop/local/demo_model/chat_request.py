@@ -69,13 +69,13 @@ class InstructionMessage(_Message):
     role: Literal["system", "developer"]
 
 
-class UserMessage(_Message):
+class ChatUserMessage(_Message):
     """Message of the user."""
 
     role: Literal["user"]
 
 
-class AssistantMessage(BaseModel):
+class ChatAssistantMessage(BaseModel):
     """An earlier reply."""
 
     role: Literal["assistant"]
@@ -87,7 +87,7 @@ class AssistantMessage(BaseModel):
         return _text_of(self.content)
 
 
-class ToolMessage(_Message):
+class ChatToolMessage(_Message):
     """The result of a call."""
 
     role: Literal["tool"]
@@ -95,7 +95,7 @@ class ToolMessage(_Message):
 
 
 ChatMessage = Annotated[
-    InstructionMessage | UserMessage | AssistantMessage | ToolMessage, Discriminator("role")
+    InstructionMessage | ChatUserMessage | ChatAssistantMessage | ChatToolMessage, Discriminator("role")
 ]
 
 
@@ -136,14 +136,14 @@ class ChatRequest(BaseModel):
         """Reject the same requests as OpenAI: calls without their results, results without their calls."""
         waiting: set[str] = set()
         for message in self.messages:
-            if isinstance(message, ToolMessage):
+            if isinstance(message, ChatToolMessage):
                 if message.tool_call_id not in waiting:
                     raise ValueError(f"no call {message.tool_call_id!r} precedes its tool message")
                 waiting.remove(message.tool_call_id)
                 continue
             if waiting:
                 raise ValueError(f"tool calls without a tool message: {', '.join(sorted(waiting))}")
-            if isinstance(message, AssistantMessage):
+            if isinstance(message, ChatAssistantMessage):
                 waiting = {call.id for call in message.tool_calls}
         if waiting:
             raise ValueError(f"tool calls without a tool message: {', '.join(sorted(waiting))}")
@@ -152,7 +152,7 @@ class ChatRequest(BaseModel):
     @property
     def prompt(self) -> str:
         """The newest message of the user."""
-        return next((each.text for each in reversed(self.messages) if isinstance(each, UserMessage)), "")
+        return next((each.text for each in reversed(self.messages) if isinstance(each, ChatUserMessage)), "")
 
     @property
     def results(self) -> list[str]:
@@ -165,11 +165,11 @@ class ChatRequest(BaseModel):
         names: dict[str, str] = {}
         since: list[tuple[str, str]] = []
         for message in self.messages:
-            if isinstance(message, UserMessage):
+            if isinstance(message, ChatUserMessage):
                 since = []
-            elif isinstance(message, AssistantMessage):
+            elif isinstance(message, ChatAssistantMessage):
                 names.update({call.id: call.function.name for call in message.tool_calls})
-            elif isinstance(message, ToolMessage):
+            elif isinstance(message, ChatToolMessage):
                 since.append((names[message.tool_call_id], message.text))
         return since
 

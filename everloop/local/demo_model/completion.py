@@ -68,7 +68,7 @@ class Completion:
     reply: Reply
     usage: Mapping[str, int]
 
-    def whole(self) -> Object:
+    def to_json(self) -> Object:
         """Return the response to a request without streaming."""
         message: Object = {"role": "assistant", "content": self.reply.text}
         if self.reply.calls:
@@ -99,9 +99,9 @@ class Completion:
 
 def complete(request: ChatRequest, reply: Reply) -> Completion:
     """Complete a reply with a new id; four characters are a token, unless the reply has their number."""
-    asked = math.ceil(len(request.model_dump_json(exclude_defaults=True)) / 4)
+    prompt_tokens = math.ceil(len(request.model_dump_json(exclude_defaults=True)) / 4)
     said = [reply.thought, reply.text, *(f"{call.name} {arguments_text(call)}" for call in reply.calls)]
-    sent, written = reply.usage or (asked, math.ceil(len("".join(said)) / 4))
+    sent, written = reply.usage or (prompt_tokens, math.ceil(len("".join(said)) / 4))
     usage = {"prompt_tokens": sent, "completion_tokens": written, "total_tokens": sent + written}
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": request.model}
     return Completion(head, reply, usage)

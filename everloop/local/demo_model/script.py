@@ -42,7 +42,7 @@ _EXPRESSION = re.compile(r"[(\d][\d\s.()+\-*/%]*[+\-*/%][\d\s.()+\-*/%]*[)\d]")
 
 
 @dataclass(frozen=True)
-class Turn:
+class ScriptTurn:
     """The newest message of the user, and the steps since."""
 
     prompt: str
@@ -60,7 +60,7 @@ class Turn:
 
 async def answer(request: ChatRequest) -> Reply:
     """Return the script's reply to this conversation, for any model name."""
-    turn = Turn(request.prompt, request.returned, request.tool_names)
+    turn = ScriptTurn(request.prompt, request.returned, request.tool_names)
     prompt = turn.prompt.casefold()
     is_demo = turn.tools >= TOOLS_OF_THE_DEMO
     if re.search(r"\b(director|folder|files?\b)", prompt) and is_demo:
@@ -73,13 +73,13 @@ async def answer(request: ChatRequest) -> Reply:
     return Reply(EXPLANATION) if is_demo else stand_in(request)
 
 
-def _calculate(turn: Turn, expression: str) -> Reply:
+def _calculate(turn: ScriptTurn, expression: str) -> Reply:
     if results := turn.of("calculate"):
         return Reply(f"{SCRIPTED}\n\nThe tool calculate says: {expression} → {results[-1]}")
     return Reply("I let calculate work it out.", (Call("calculate", {"expression": expression}),))
 
 
-def _survey(turn: Turn) -> Reply:
+def _survey(turn: ScriptTurn) -> Reply:
     """List, read several files at once, add up, report; with a note after each step if requested."""
     directory = _directory(turn.prompt)
     if not turn.of("list_files"):
@@ -96,7 +96,7 @@ def _survey(turn: Turn) -> Reply:
     )
 
 
-def _next_step(turn: Turn, directory: str, files: Sequence[str]) -> Reply | None:
+def _next_step(turn: ScriptTurn, directory: str, files: Sequence[str]) -> Reply | None:
     if turn.lacks("read_file"):
         calls = [Call("read_file", {"path": path}) for path in files]
         if (quoted := _quoted(turn.prompt)) and "search_files" in turn.tools:
@@ -110,7 +110,7 @@ def _next_step(turn: Turn, directory: str, files: Sequence[str]) -> Reply | None
     return None
 
 
-def _take_note(turn: Turn, directory: str, files: Sequence[str]) -> Reply | None:
+def _take_note(turn: ScriptTurn, directory: str, files: Sequence[str]) -> Reply | None:
     """Note each finding once: the listing, then every file read, then the sum."""
     if "note" not in turn.prompt.casefold() or "note" not in turn.tools:
         return None
@@ -123,7 +123,7 @@ def _take_note(turn: Turn, directory: str, files: Sequence[str]) -> Reply | None
     return Reply("I write down what I found.", tuple(Call("note", {"text": finding}) for finding in new))
 
 
-def _write_report(turn: Turn, directory: str) -> Reply | None:
+def _write_report(turn: ScriptTurn, directory: str) -> Reply | None:
     """Write the findings to an artifact, if a report is requested."""
     if "report" not in turn.prompt.casefold() or not turn.lacks("artifact_update"):
         return None
@@ -135,7 +135,7 @@ def _write_report(turn: Turn, directory: str) -> Reply | None:
     return Reply("I write the report.", (call,))
 
 
-def _report(turn: Turn, directory: str) -> Reply:
+def _report(turn: ScriptTurn, directory: str) -> Reply:
     lines = [f"{SCRIPTED} The numbers come from the tools that it called.", ""]
     lines.append(f"I listed `{directory}` and read its largest files:")
     lines += [f"- `{head['path']}`: {head['lines']} lines, {head['bytes']} bytes" for head in _heads(turn)]
@@ -169,7 +169,7 @@ def _largest_files(directory: str, listing: str) -> list[str]:
     return [name if directory == "." else f"{directory}/{name}" for name in largest]
 
 
-def _heads(turn: Turn) -> list[dict[str, str]]:
+def _heads(turn: ScriptTurn) -> list[dict[str, str]]:
     """Return path, lines and bytes of every file that could be read."""
     heads = (_HEAD.match(content) for content in turn.of("read_file"))
     return [head.groupdict() for head in heads if head]

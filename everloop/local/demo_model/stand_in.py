@@ -53,8 +53,8 @@ T = TypeVar("T")
 def stand_in(request: ChatRequest) -> Reply:
     """Return calls of the tools that the message is about, and then an answer with their results."""
     prompt, called = request.prompt, {tool for tool, _ in request.returned}
-    wanted = _wanted(request, prompt)
-    if calls := [_call(tool, prompt) for tool in wanted if tool.name not in called]:
+    chosen = _choose_tools(request, prompt)
+    if calls := [_call(tool, prompt) for tool in chosen if tool.name not in called]:
         names = " and ".join(call.name for call in calls)
         return Reply(f"I call {names} with made-up values.", tuple(calls))
     if schema := request.output_schema:
@@ -68,7 +68,7 @@ def made_up(schema: Schema, prompt: str) -> JsonValue:
     return _Maker(schema, prompt).value(schema)
 
 
-def _wanted(request: ChatRequest, prompt: str) -> list[FunctionDefinition]:
+def _choose_tools(request: ChatRequest, prompt: str) -> list[FunctionDefinition]:
     """Return the tools that the message is about; the only one of an agent in any case."""
     offered = [tool.function for tool in request.tools]
     if forced := [tool for tool in offered if tool.name == request.forced_tool]:

@@ -193,7 +193,7 @@ class Cipher:
         lengths = (len(key_id).to_bytes(_ID_LENGTH, "big"), len(box.content).to_bytes(_CONTENT_LENGTH, "big"))
         return b"".join((*lengths, key_id, box.content))
 
-    def unseal(self, kept: bytes, purpose: str) -> bytes:
+    def unseal(self, sealed: bytes, purpose: str) -> bytes:
         """Return the content of concatenated pieces, encrypted by different keys or by none.
 
         Raises:
@@ -201,8 +201,8 @@ class Cipher:
         """
         pieces: list[bytes] = []
         start = 0
-        while start < len(kept):
-            box, start = _box_at(kept, start)
+        while start < len(sealed):
+            box, start = _box_at(sealed, start)
             pieces.append(self.decrypt(box, purpose) if box.key_id else box.content)
         return b"".join(pieces)
 
@@ -210,13 +210,13 @@ class Cipher:
         """Return the stored form of JSON: the JSON itself without keys."""
         return self._seal_text(text.encode(), purpose) if self.is_on else text
 
-    def unseal_text(self, kept: str, purpose: str) -> str:
+    def unseal_text(self, sealed: str, purpose: str) -> str:
         """Return the JSON of its stored form; unencrypted JSON is returned unchanged.
 
         Raises:
             EncryptionError: it cannot be decrypted.
         """
-        return self._unseal_text(kept, purpose).decode() if kept.startswith(_TEXT) else kept
+        return self._unseal_text(sealed, purpose).decode() if sealed.startswith(_TEXT) else sealed
 
     def pack(self, text: str, purpose: str) -> str | bytes:
         """Return the stored form of JSON, compressed if that pays."""
@@ -225,17 +225,17 @@ class Cipher:
             return self._seal_text(packed or text.encode(), purpose)
         return packed or text
 
-    def unpack(self, kept: str, purpose: str) -> str:
+    def unpack(self, packed: str, purpose: str) -> str:
         """Return the JSON of a form made by `pack` or `seal_text` and read through `connect_redis`.
 
         Raises:
             EncryptionError: it cannot be decrypted.
             ValueError: it is not such a form.
         """
-        if kept.startswith(_TEXT):
-            content = self._unseal_text(kept, purpose)
+        if packed.startswith(_TEXT):
+            content = self._unseal_text(packed, purpose)
         else:
-            content = kept.encode(errors="surrogateescape")
+            content = packed.encode(errors="surrogateescape")
         if not content.startswith(_COMPRESSED):
             return content.decode()
         try:
@@ -247,8 +247,8 @@ class Cipher:
         box = self.encrypt(content, purpose)
         return f"{_TEXT}{box.key_id}:{base64.b64encode(box.content).decode()}"
 
-    def _unseal_text(self, kept: str, purpose: str) -> bytes:
-        key_id, _, content = kept.removeprefix(_TEXT).partition(":")
+    def _unseal_text(self, sealed: str, purpose: str) -> bytes:
+        key_id, _, content = sealed.removeprefix(_TEXT).partition(":")
         try:
             box = Box(key_id, base64.b64decode(content, validate=True))
         except (binascii.Error, ValueError):
@@ -271,10 +271,10 @@ def _bound_to(key_id: str, purpose: str) -> bytes:
     return f"everloop 1\0{key_id}\0{purpose}".encode()
 
 
-def _box_at(kept: bytes, start: int) -> tuple[Box, int]:
+def _box_at(sealed: bytes, start: int) -> tuple[Box, int]:
     """Return the piece at a position and where it ends; a truncated one fails to decrypt."""
     length_at = start + _ID_LENGTH
     key_at = length_at + _CONTENT_LENGTH
-    content_at = key_at + int.from_bytes(kept[start:length_at], "big")
-    end = content_at + int.from_bytes(kept[length_at:key_at], "big")
-    return Box(kept[key_at:content_at].decode(errors="replace"), kept[content_at:end]), end
+    content_at = key_at + int.from_bytes(sealed[start:length_at], "big")
+    end = content_at + int.from_bytes(sealed[length_at:key_at], "big")
+    return Box(sealed[key_at:content_at].decode(errors="replace"), sealed[content_at:end]), end

@@ -378,7 +378,7 @@ def hide(words: Iterable[str], text: str) -> str:
 
 # How long another server asks to wait.
 
-MAX_ASKED_DELAY = timedelta(minutes=10)
+MAX_RETRY_AFTER = timedelta(minutes=10)
 """Maximum delay that a server may request."""
 
 
@@ -392,7 +392,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
         seconds = _seconds_until(headers.get("retry-after"), now)
     if seconds is None or seconds <= 0:
         return None
-    return timedelta(seconds=min(seconds, MAX_ASKED_DELAY.total_seconds()))
+    return timedelta(seconds=min(seconds, MAX_RETRY_AFTER.total_seconds()))
 
 
 def _number(text: str | None, unit: float) -> float | None:

@@ -34,11 +34,16 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from everloop.runtime.schedules.definition import OVERLAPS, QueueSettings, ScheduleDefinition, schedule_name
 from everloop.runtime.schedules.recurrence import UTC_NAME, NextRun, Recurrence, recurrence_of
-from everloop.runtime.temporal.connection import connect_temporal
+from everloop.runtime.schedules.schedule_definition import (
+    OVERLAPS,
+    QueueSettings,
+    ScheduleDefinition,
+    schedule_name,
+)
 from everloop.runtime.temporal.describe import is_unavailable
 from everloop.runtime.temporal.executions import may_be_equal
+from everloop.runtime.temporal.temporal_connection import connect_temporal
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TaskInput
 
@@ -161,13 +166,13 @@ class Schedules:
         """
         made = list[Recurrence]()
 
-        async def update(known: ScheduleDescription) -> Schedule:
-            before = await self._read(known)
+        async def update(description: ScheduleDescription) -> Schedule:
+            before = await self._read(description)
             after = changed(before.definition)
             made.append(after.recurrence)
             schedule = after.schedule(self._task_queue, datetime.now(UTC), is_paused=before.is_paused)
             action = cast("ScheduleActionStartWorkflow", schedule.action)
-            action.id = cast("ScheduleActionStartWorkflow", known.schedule.action).id
+            action.id = cast("ScheduleActionStartWorkflow", description.schedule.action).id
             return schedule
 
         async with _answers(schedule_id, made):
@@ -176,8 +181,8 @@ class Schedules:
     async def get(self, schedule_id: str) -> KnownSchedule:
         """Return the details of a schedule."""
         async with _answers(schedule_id):
-            _, known = await self._find(schedule_id)
-            return await self._read(known)
+            _, description = await self._find(schedule_id)
+            return await self._read(description)
 
     async def listed(self) -> list[ListedSchedule]:
         """Return all schedules, ordered by id. Changes of the last second may be missing."""
@@ -233,19 +238,19 @@ class Schedules:
         started.
         """
         async with _answers(schedule_id):
-            handle, known = await self._find(schedule_id)
+            handle, description = await self._find(schedule_id)
             await handle.trigger(rpc_timeout=ANSWER_TIMEOUT)
             try:
                 async with asyncio.timeout(START_TIMEOUT):
-                    return await _started_since(handle, known)
+                    return await _started_since(handle, description)
             except TimeoutError:
                 return ""
 
     async def _set_paused(self, schedule_id: str, *, is_paused: bool) -> ScheduleHandle:
-        async def update(known: ScheduleDescription) -> Schedule:
+        async def update(description: ScheduleDescription) -> Schedule:
             # The SDK's own methods would overwrite the user's note.
-            known.schedule.state.paused = is_paused
-            return known.schedule
+            description.schedule.state.paused = is_paused
+            return description.schedule
 
         async with _answers(schedule_id):
             return await self._update(schedule_id, update)
@@ -258,15 +263,15 @@ class Schedules:
         Temporal silently drops a change that is not based on the newest version, so the result is checked.
         """
         for _ in range(CHANGES):
-            handle, known = await self._find(schedule_id)
-            schedule = await changed(known)
-            wanted = await schedule._to_proto(self._client)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] -- no other way has the token
+            handle, description = await self._find(schedule_id)
+            schedule = await changed(description)
+            changed_schedule = await schedule._to_proto(self._client)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] -- no other way has the token
             await self._client.workflow_service.update_schedule(
                 UpdateScheduleRequest(
                     namespace=self._client.namespace,
                     schedule_id=schedule_id,
-                    schedule=wanted,
-                    conflict_token=known.raw_description.conflict_token,
+                    schedule=changed_schedule,
+                    conflict_token=description.raw_description.conflict_token,
                     identity=self._client.identity,
                     request_id=str(uuid.uuid4()),
                 ),
@@ -275,22 +280,22 @@ class Schedules:
             )
             now = (await handle.describe(rpc_timeout=ANSWER_TIMEOUT)).raw_description.schedule
             # The action holds the time of its change.
-            if (_input(now), now.state.paused) == (_input(wanted), wanted.state.paused):
+            if (_input(now), now.state.paused) == (_input(changed_schedule), changed_schedule.state.paused):
                 return handle
         raise ScheduleAwayError("others change the schedule at the same time; try again")
 
     async def _find(self, schedule_id: str) -> tuple[ScheduleHandle, ScheduleDescription]:
         handle = self._client.get_schedule_handle(schedule_id)
-        known = await handle.describe(rpc_timeout=ANSWER_TIMEOUT)
-        action = known.schedule.action
+        description = await handle.describe(rpc_timeout=ANSWER_TIMEOUT)
+        action = description.schedule.action
         if not isinstance(action, ScheduleActionStartWorkflow) or action.workflow != names.WORKFLOW_TYPE:
             raise ScheduleUnknownError(
                 f"schedule {schedule_id!r} starts no tasks of agents, so it is not Everloop's"
             )
-        return handle, known
+        return handle, description
 
-    async def _read(self, known: ScheduleDescription) -> KnownSchedule:
-        schedule, info = known.schedule, known.info
+    async def _read(self, description: ScheduleDescription) -> KnownSchedule:
+        schedule, info = description.schedule, description.info
         action = cast("ScheduleActionStartWorkflow", schedule.action)
         decode = self._client.data_converter.decode
         (task,) = cast("list[TaskInput]", await decode(cast("Sequence[Any]", action.args), [TaskInput]))
@@ -303,7 +308,7 @@ class Schedules:
             overlap=_OVERLAP_NAMES.get(schedule.policy.overlap, "skip"),
             owner=task.owner,
             context_id=task.context_id,
-            name=schedule_name(task.owner, known.id),
+            name=schedule_name(task.owner, description.id),
             note=schedule.state.note or "",
             priority=action.priority.priority_key,
             splits_queues=task.splits_queues,
@@ -336,20 +341,20 @@ async def connected_schedules() -> Schedules:
     return Schedules(await connect_temporal(), QueueSettings().task_queue)
 
 
-async def _started_since(handle: ScheduleHandle, known: ScheduleDescription) -> str:
+async def _started_since(handle: ScheduleHandle, before: ScheduleDescription) -> str:
     """Wait for the next task of a schedule and return its id, or an empty string if it was skipped."""
     while True:
         info = (await handle.describe(rpc_timeout=ANSWER_TIMEOUT)).info
-        if info.num_actions > known.info.num_actions:
+        if info.num_actions > before.info.num_actions:
             return _last_task(info.recent_actions)
-        if info.num_actions_skipped_overlap > known.info.num_actions_skipped_overlap:
+        if info.num_actions_skipped_overlap > before.info.num_actions_skipped_overlap:
             return ""
         await asyncio.sleep(START_PAUSE)
 
 
 async def _next_run(handle: ScheduleHandle) -> NextRun:
-    known = await handle.describe(rpc_timeout=ANSWER_TIMEOUT)
-    return _next(known.info.next_action_times, known.schedule.spec)
+    description = await handle.describe(rpc_timeout=ANSWER_TIMEOUT)
+    return _next(description.info.next_action_times, description.schedule.spec)
 
 
 def _next(times: Sequence[datetime], spec: ScheduleSpec) -> NextRun:

@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from temporalio.runtime import OpenTelemetryConfig, PrometheusConfig, Runtime, TelemetryConfig
 
 from everloop.runtime.telemetry.logs import temporal_core_logs
-from everloop.runtime.telemetry.settings import Address, MetricsAddressError, TelemetrySettings
+from everloop.runtime.telemetry.telemetry_settings import Address, MetricsAddressError, TelemetrySettings
 
 # The HTTP listener of a process for operators: metrics as Prometheus reads them, and probes.
 
@@ -63,7 +63,7 @@ class MetricsListener:
         self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
+class _MetricsServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False  # a client that takes its time must not hold up the end of the process
     listener: MetricsListener
@@ -73,7 +73,7 @@ class _Server(ThreadingHTTPServer):
         _log.debug("request for metrics failed", exc_info=True)
 
 
-class _Server6(_Server):
+class _Server6(_MetricsServer):
     address_family = socket.AF_INET6
 
 
@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_TIMEOUT
     server_version = "everloop"
     sys_version = ""
-    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride] -- _listen makes no other one
+    server: _MetricsServer  # pyright: ignore[reportIncompatibleVariableOverride] -- _listen makes no other one
 
     def do_GET(self) -> None:
         listener = self.server.listener
@@ -108,8 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def _bind(address: Address, listener: MetricsListener) -> _Server:
-    kind = _Server6 if ":" in address.host else _Server
+def _bind(address: Address, listener: MetricsListener) -> _MetricsServer:
+    kind = _Server6 if ":" in address.host else _MetricsServer
     try:
         server = kind(address, _Handler)
     except OSError as error:

@@ -10,7 +10,7 @@ from temporalio.client import Plugin
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from everloop.runtime.telemetry.logs import configure_logs, temporal_core_logs
-from everloop.runtime.telemetry.settings import TelemetrySettings
+from everloop.runtime.telemetry.telemetry_settings import TelemetrySettings
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource

@@ -78,7 +78,9 @@ def _without_texts(span: ReadableSpan) -> ReadableSpan:
         parent=span.parent,
         resource=span.resource,
         attributes=span.attributes,
-        events=[Event(event.name, _kept(event.attributes), event.timestamp) for event in span.events],
+        events=[
+            Event(event.name, _safe_attributes(event.attributes), event.timestamp) for event in span.events
+        ],
         links=span.links,
         kind=span.kind,
         status=Status(span.status.status_code),
@@ -88,7 +90,7 @@ def _without_texts(span: ReadableSpan) -> ReadableSpan:
     )
 
 
-def _kept(attributes: Mapping[str, AttributeValue] | None) -> dict[str, AttributeValue]:
+def _safe_attributes(attributes: Mapping[str, AttributeValue] | None) -> dict[str, AttributeValue]:
     return {key: value for key, value in (attributes or {}).items() if key not in _TEXTS}
 
 

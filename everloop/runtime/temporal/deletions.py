@@ -9,14 +9,14 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError
 
 from everloop.runtime.temporal.describe import describe_raw, is_not_found
-from everloop.workflows.contract.deletion import (
+from everloop.workflows.contract.deletion_payloads import (
     DELETION_WORKFLOW_TYPE,
     OF,
     REMOVED,
     DeletionInput,
     DeletionKind,
     DeletionTarget,
-    Removed,
+    RemovedCounts,
 )
 from everloop.workflows.contract.names import derive_deletion_id
 
@@ -45,7 +45,7 @@ class KnownDeletion:
     state: str
     began_at: datetime
     ended_at: datetime | None
-    removed: Removed
+    removed: RemovedCounts
 
 
 def deletion_id(target: DeletionTarget) -> str:
@@ -79,7 +79,7 @@ class Deletions:
             task_queue=self._task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-            memo={OF: target, BEGAN: datetime.now(UTC).isoformat(), REMOVED: Removed()},
+            memo={OF: target, BEGAN: datetime.now(UTC).isoformat(), REMOVED: RemovedCounts()},
             static_summary=f"delete: {target.kind}",
             rpc_timeout=_RPC_TIMEOUT,
         )
@@ -96,7 +96,7 @@ class Deletions:
         info = described.workflow_execution_info
         if info.type.name != DELETION_WORKFLOW_TYPE:
             return None
-        memo, kinds = info.memo.fields, {OF: DeletionTarget, BEGAN: str, REMOVED: Removed}
+        memo, kinds = info.memo.fields, {OF: DeletionTarget, BEGAN: str, REMOVED: RemovedCounts}
         target, began, removed = await self._client.data_converter.decode(
             [memo[name] for name in kinds], list(kinds.values())
         )

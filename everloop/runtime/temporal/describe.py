@@ -167,8 +167,8 @@ async def namespace_id(client: Client, *, rpc_timeout: timedelta | None = None) 
 
 async def namespace_retention(client: Client, *, rpc_timeout: timedelta | None = None) -> timedelta:
     """Return the retention of ended workflows, in which they can be reset; raises as `namespace_id`."""
-    kept = (await _describe_namespace(client, rpc_timeout)).config.workflow_execution_retention_ttl
-    return kept.ToTimedelta()
+    retention = (await _describe_namespace(client, rpc_timeout)).config.workflow_execution_retention_ttl
+    return retention.ToTimedelta()
 
 
 async def problem_of_search_attributes(client: Client, *, rpc_timeout: timedelta | None = None) -> str:
@@ -181,15 +181,17 @@ async def problem_of_search_attributes(client: Client, *, rpc_timeout: timedelta
         ListSearchAttributesRequest(namespace=client.namespace), timeout=rpc_timeout
     )
     there = answer.custom_attributes
-    wanted = {key.name: key.indexed_value_type for key in names.SEARCH_ATTRIBUTES}
-    types = {name: kind.name.title().replace("_", "") for name, kind in wanted.items()}
-    wrong = [f"{name} ({types[name]})" for name in wanted if name in there and there[name] != wanted[name]]
+    required = {key.name: key.indexed_value_type for key in names.SEARCH_ATTRIBUTES}
+    types = {name: kind.name.title().replace("_", "") for name, kind in required.items()}
+    wrong = [
+        f"{name} ({types[name]})" for name in required if name in there and there[name] != required[name]
+    ]
     if wrong:
         return (
             f"its search attributes {', '.join(wrong)} should be of these types, and are not; use another "
             "one (TEMPORAL_NAMESPACE), or remove them: `everloop temporal operator search-attribute remove`"
         )
-    missing = [name for name in wanted if name not in there]
+    missing = [name for name in required if name not in there]
     if not missing:
         return ""
     made = " ".join(f"--name {name} --type {types[name]}" for name in missing)

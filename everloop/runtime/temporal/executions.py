@@ -76,11 +76,11 @@ class TaskExecutions:
         Raises:
             RPCError: Temporal does not answer.
         """
-        wanted = {names.OWNER: owner} | ({} if context_id is None else {names.CONTEXT_ID: context_id})
-        may_be = " AND ".join(may_be_equal(*each) for each in wanted.items())
+        required = {names.OWNER: owner} | ({} if context_id is None else {names.CONTEXT_ID: context_id})
+        may_be = " AND ".join(may_be_equal(*each) for each in required.items())
         async for run in _listed(self._client, f"WorkflowType = '{names.WORKFLOW_TYPE}' AND {may_be}"):
             attributes = decode_typed_search_attributes(run.search_attributes)
-            if all(attributes.get(key) == value for key, value in wanted.items()):
+            if all(attributes.get(key) == value for key, value in required.items()):
                 task_id, is_running = names.root_task_id(run.execution.workflow_id), is_open(run)
                 yield task_id, attributes.get(names.CONTEXT_ID, ""), is_running
 

@@ -82,7 +82,7 @@ def _poller(info: PollerInfo) -> Poller:
 
 
 @dataclass(frozen=True)
-class Heartbeat:
+class WorkerHeartbeat:
     """The last report of a worker process about one queue."""
 
     identity: str
@@ -95,13 +95,13 @@ WORKERS_PAGE = 500
 MOST_PAGES = 10
 
 
-async def heartbeats(client: Client, *, rpc_timeout: timedelta | None = None) -> Sequence[Heartbeat]:
+async def heartbeats(client: Client, *, rpc_timeout: timedelta | None = None) -> Sequence[WorkerHeartbeat]:
     """Return the reports of the namespace's workers; none if the server does not support them.
 
     Raises:
         RPCError: Temporal does not answer.
     """
-    found, token = list[Heartbeat](), b""
+    found, token = list[WorkerHeartbeat](), b""
     for _ in range(MOST_PAGES):
         request = ListWorkersRequest(
             namespace=client.namespace, page_size=WORKERS_PAGE, next_page_token=token
@@ -118,7 +118,7 @@ async def heartbeats(client: Client, *, rpc_timeout: timedelta | None = None) ->
                 version = beat.deployment_version
                 build = f"{version.deployment_name}:{version.build_id}" if version.deployment_name else ""
                 at = beat.heartbeat_time.ToDatetime(UTC)
-                found.append(Heartbeat(beat.worker_identity, beat.task_queue, build, at))
+                found.append(WorkerHeartbeat(beat.worker_identity, beat.task_queue, build, at))
         token = page.next_page_token
         if not token:
             break

@@ -10,8 +10,8 @@ from typing import cast
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations, problem_of_schema
-from everloop.stores.artifacts.errors import RowInvalidError, RowSchemaError
+from everloop.runtime.schema_validation import SchemaUnfitError, find_schema_violations, problem_of_schema
+from everloop.stores.artifacts.artifact_errors import RowInvalidError, RowSchemaError
 from everloop.workflows.contract.artifacts import PartKind
 from everloop.workflows.contract.parts import text_problem
 

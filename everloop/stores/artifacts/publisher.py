@@ -13,8 +13,13 @@ from dataclasses import KW_ONLY, dataclass
 from secrets import token_hex
 from weakref import WeakValueDictionary
 
+from everloop.stores.artifacts.artifact_errors import (
+    ArtifactMissingError,
+    ArtifactReplacedError,
+    PartIndexError,
+)
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import AddParts, Append, Change, Complete, Create, Fail, Replace
-from everloop.stores.artifacts.errors import ArtifactMissingError, ArtifactReplacedError, PartIndexError
 from everloop.stores.artifacts.rendering import (
     RENDERED_BYTES,
     Contents,
@@ -24,9 +29,8 @@ from everloop.stores.artifacts.rendering import (
     render_parts,
     rendered_indexes,
 )
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.log.interface import LoggedArtifact
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import LoggedArtifact
 from everloop.stores.scripts import Lease
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode, content_of
@@ -117,7 +121,7 @@ def make_chunks(  # noqa: PLR0913 -- what a chunk says
 
 
 @dataclass(frozen=True)
-class _Known:
+class _CachedArtifact:
     """An artifact of which the log has this version, rendered of contents in a room.
 
     Versions that showed nothing new may have followed the one that is `logged`.
@@ -150,7 +154,7 @@ class ArtifactPublisher:
     reading: Reading = read_contents
 
     def __post_init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._cached: dict[str, _CachedArtifact] = {}
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def apply(
@@ -214,7 +218,7 @@ class ArtifactPublisher:
     async def _publish_change(self, artifact: StoredArtifact, change: Change | None) -> None:
         """Publish a version of an artifact; the change that has made it is None if that is not known."""
         before = _before(artifact, change)
-        known = self._known.pop(artifact.artifact_id, None)
+        known = self._cached.pop(artifact.artifact_id, None)
         if known and not (before and _has(known.version, before)):
             known = None
         if known is None or artifact.status is not ArtifactStatus.BUILDING:
@@ -238,9 +242,9 @@ class ArtifactPublisher:
         if artifact.status is ArtifactStatus.BUILDING:
             last = chunks[-1] if chunks else None
             logged = LoggedArtifact(last.position, last.attempt, "open", version) if last else known.logged
-            self._known[artifact.artifact_id] = _Known(version, contents, known.room, logged)
+            self._cached[artifact.artifact_id] = _CachedArtifact(version, contents, known.room, logged)
 
-    async def _look(self, artifact: StoredArtifact, known: _Known | None) -> _Known | None:
+    async def _look(self, artifact: StoredArtifact, known: _CachedArtifact | None) -> _CachedArtifact | None:
         """Return what the log has of an artifact, None if it has this version, or a later one.
 
         It may have been lost since this publisher wrote to it.
@@ -250,7 +254,9 @@ class ArtifactPublisher:
             return None
         if known and logged == known.logged:
             return known
-        return _Known(logged.version if logged else "", {}, await self._room(artifact.artifact_id), logged)
+        return _CachedArtifact(
+            logged.version if logged else "", {}, await self._room(artifact.artifact_id), logged
+        )
 
     def _chunks(
         self,
@@ -311,7 +317,9 @@ class ArtifactPublisher:
             return False
         return await self._find(artifact.context_id, artifact.artifact_id) != artifact
 
-    async def _contents(self, artifact: StoredArtifact, change: Change | None, known: _Known) -> Contents:
+    async def _contents(
+        self, artifact: StoredArtifact, change: Change | None, known: _CachedArtifact
+    ) -> Contents:
         """Return the content of the parts that are rendered after a change, most of it without reading it."""
         written = _written(known.contents, change, len(artifact.parts))
         contents: dict[int, bytes | None] = {**known.contents, **written}

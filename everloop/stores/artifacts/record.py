@@ -133,13 +133,13 @@ def seal_record(record: ArtifactRecord, cipher: Cipher) -> str:
     return cipher.seal_text(record.model_dump_json(), record.address.record_key)
 
 
-def unseal_record(kept: str, record_key: str, cipher: Cipher) -> ArtifactRecord:
+def unseal_record(sealed: str, record_key: str, cipher: Cipher) -> ArtifactRecord:
     """Return a record from its stored form.
 
     Raises:
         EncryptionError: It cannot be decrypted.
     """
-    return ArtifactRecord.model_validate_json(cipher.unseal_text(kept, record_key))
+    return ArtifactRecord.model_validate_json(cipher.unseal_text(sealed, record_key))
 
 
 def seal_tail(content: bytes, tail_key: str, cipher: Cipher) -> bytes:
@@ -147,7 +147,7 @@ def seal_tail(content: bytes, tail_key: str, cipher: Cipher) -> bytes:
     return cipher.seal(content, tail_key)
 
 
-def unseal_tail(kept: bytes, tail_key: str, cipher: Cipher) -> bytes:
+def unseal_tail(sealed: bytes, tail_key: str, cipher: Cipher) -> bytes:
     """Return a tail from its stored form.
 
     Raises:
@@ -155,7 +155,7 @@ def unseal_tail(kept: bytes, tail_key: str, cipher: Cipher) -> bytes:
         UnknownKeyError: Its encryption key is missing.
     """
     try:
-        return cipher.unseal(kept, tail_key)
+        return cipher.unseal(sealed, tail_key)
     except SealBrokenError:
         raise TailCorruptError(tail_key) from None
 

@@ -9,7 +9,7 @@ from redis.asyncio.client import Pipeline
 
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import cipher_of, transact
-from everloop.stores.artifacts.blobs import ArtifactBlobs
+from everloop.stores.artifacts.artifact_blobs import ArtifactBlobs
 from everloop.stores.artifacts.record import ArtifactRecord, now, unseal_record
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.stores.scripts import remove_older

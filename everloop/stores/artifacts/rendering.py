@@ -16,15 +16,15 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
-from everloop.stores.artifacts.errors import ArtifactMissingError, PartIndexError
-from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.artifacts.artifact_errors import ArtifactMissingError, PartIndexError
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, PartKind, StoredArtifact
 from everloop.workflows.contract.messages import (
     EMPTY,
     DataPart,
     FilePart,
     Part,
-    StoredPart,
+    StoredPartRef,
     TextPart,
     is_plain,
 )
@@ -116,11 +116,13 @@ def rendered_indexes(artifact: StoredArtifact, room: int = RENDERED_BYTES) -> fr
 
 def render_parts(artifact: StoredArtifact, contents: Contents) -> Rendered:
     """Return the view form of an artifact; what has no content here is a link."""
-    is_whole = artifact.status is ArtifactStatus.COMPLETE
+    is_complete = artifact.status is ArtifactStatus.COMPLETE
     parts: list[RenderedPart] = []
     for part in artifact.parts:
         content = contents.get(part.index)
-        rendered = None if content is None or part.url else _content_of(part, content, is_whole=is_whole)
+        rendered = (
+            None if content is None or part.url else _content_of(part, content, is_complete=is_complete)
+        )
         parts.append(RenderedPart(rendered or _link(artifact, part), part.kind == "rows"))
     return _joined(parts)
 
@@ -146,11 +148,11 @@ def _link(artifact: StoredArtifact, part: ArtifactPart) -> FilePart:
         media_type=part.media_type or MEDIA_TYPES[part.kind],
         filename=part.filename,
         size=part.size if artifact.status is ArtifactStatus.COMPLETE else None,
-        stored=StoredPart(artifact_id=artifact.artifact_id, index=part.index),
+        stored=StoredPartRef(artifact_id=artifact.artifact_id, index=part.index),
     )
 
 
-def _content_of(part: ArtifactPart, content: bytes, *, is_whole: bool) -> Part | None:
+def _content_of(part: ArtifactPart, content: bytes, *, is_complete: bool) -> Part | None:
     """Return a part with its content, if it can be rendered now."""
     match part.kind:
         case "data":
@@ -159,17 +161,17 @@ def _content_of(part: ArtifactPart, content: bytes, *, is_whole: bool) -> Part |
             # A list is no JSON lines, whatever the media type of the part says.
             return _data(part, b"[%s]" % b",".join(content.removesuffix(b"\n").split(b"\n")), "")
         case _:
-            text = _decode(content, is_whole=is_whole) if is_text(part) else None
+            text = _decode(content, is_complete=is_complete) if is_text(part) else None
             if text is not None:
                 return TextPart(text=text, media_type=part.media_type, filename=part.filename)
-            is_small = part.kind == "file" and is_whole and len(content) <= RENDERED_PART_BYTES
+            is_small = part.kind == "file" and is_complete and len(content) <= RENDERED_PART_BYTES
             return _file(part, content) if is_small else None
 
 
-def _decode(content: bytes, *, is_whole: bool) -> str | None:
+def _decode(content: bytes, *, is_complete: bool) -> str | None:
     """Return the text; while more may follow, without a character that has only begun."""
     try:
-        return codecs.getincrementaldecoder("utf-8")().decode(content, final=is_whole)
+        return codecs.getincrementaldecoder("utf-8")().decode(content, final=is_complete)
     except UnicodeDecodeError:
         return None
 
@@ -218,8 +220,8 @@ def _rest(old: RenderedPart, new: RenderedPart) -> list[Part] | None:
             if is_named_alike and new.part.text.startswith(old.part.text):
                 return [TextPart(text=new.part.text[len(old.part.text) :])]
         case DataPart(data=list() as before), DataPart(data=list() as after) if new.is_rows:
-            kept = RenderedPart(new.part.model_copy(update={"data": after[: len(before)]}), is_rows=True)
-            if _is_equal(old, kept):
+            shortened = RenderedPart(new.part.model_copy(update={"data": after[: len(before)]}), is_rows=True)
+            if _is_equal(old, shortened):
                 return [new.part.model_copy(update={"data": after[len(before) :]})]
         case _:
             pass
@@ -247,11 +249,11 @@ async def with_artifacts(view: TaskView, artifacts: Artifacts, max_bytes: int) -
     Raises:
         BlobsUnavailableError: the content cannot be read now.
     """
-    known = {artifact.artifact_id for artifact in view.artifacts}
+    shown = {artifact.artifact_id for artifact in view.artifacts}
     rendered: list[Artifact] = []
     room = max_bytes - len(view.model_dump_json().encode())
     for stored in await artifacts.list_artifacts(context_key(view.owner, view.context_id), view.task_id):
-        if stored.is_input or stored.artifact_id in known:
+        if stored.is_input or stored.artifact_id in shown:
             continue
         try:
             rendered.append(await render_artifact(artifacts, stored, room))

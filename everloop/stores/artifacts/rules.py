@@ -7,20 +7,7 @@ from typing import Literal
 
 from pydantic_core import from_json
 
-from everloop.stores.artifacts.changes import (
-    AddParts,
-    Append,
-    Change,
-    Complete,
-    Create,
-    Fail,
-    NewPart,
-    Replace,
-    check_schema,
-    count_rows,
-    is_outdated,
-)
-from everloop.stores.artifacts.errors import (
+from everloop.stores.artifacts.artifact_errors import (
     MAX_ID_BYTES,
     MAX_PARTS,
     ArtifactClosedError,
@@ -34,7 +21,25 @@ from everloop.stores.artifacts.errors import (
     PartIndexError,
     RowInvalidError,
 )
-from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, Operation, StoredArtifact
+from everloop.stores.artifacts.changes import (
+    AddParts,
+    Append,
+    Change,
+    Complete,
+    Create,
+    Fail,
+    NewPart,
+    Replace,
+    check_schema,
+    count_rows,
+    is_outdated,
+)
+from everloop.workflows.contract.artifacts import (
+    ArtifactOperation,
+    ArtifactPart,
+    ArtifactStatus,
+    StoredArtifact,
+)
 from everloop.workflows.contract.parts import (
     PATH_STEPS,
     filename_problem,
@@ -302,10 +307,10 @@ def _logged(
     is_closing: bool = False,
 ) -> StoredArtifact:
     """Return the artifact with the operation in its log, the next version, and its new status."""
-    done = [Operation(kind=kind, at=operation.at, index=index, id=operation.operation_id)]
+    done = [ArtifactOperation(kind=kind, at=operation.at, index=index, id=operation.operation_id)]
     update: dict[str, object] = {"version": artifact.version + 1, "updated_at": operation.at}
     if is_closing:
-        done.append(Operation(kind="complete", at=operation.at))
+        done.append(ArtifactOperation(kind="complete", at=operation.at))
         update |= {"status": ArtifactStatus.COMPLETE, "completed_at": operation.at}
     return artifact.model_copy(
         update={**update, "operations": (*artifact.operations, *done)[-MAX_OPERATIONS:]}

@@ -10,9 +10,9 @@ from datetime import timedelta
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import Blobs
+from everloop.stores.artifacts.artifact_errors import ArtifactMissingError
+from everloop.stores.artifacts.artifact_store import Artifacts, ArtifactSettings, make_artifacts
 from everloop.stores.artifacts.changes import NewPart
-from everloop.stores.artifacts.errors import ArtifactMissingError
-from everloop.stores.artifacts.store import Artifacts, ArtifactSettings, make_artifacts
 from everloop.stores.lifetimes import RetentionSettings
 from everloop.workflows.contract.names import context_key
 

@@ -13,9 +13,9 @@ from redis.asyncio.client import Pipeline
 from redis.exceptions import WatchError
 
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, in_hashing_thread
-from everloop.runtime.foreign_schemas import in_schema_thread
 from everloop.runtime.redis import cipher_of
-from everloop.stores.artifacts.blobs import PENDING_TIME, ArtifactBlobs
+from everloop.runtime.schema_validation import in_schema_thread
+from everloop.stores.artifacts.artifact_blobs import PENDING_TIME, ArtifactBlobs
 from everloop.stores.artifacts.changes import AddParts, Append, Change, Create, NewPart, Replace
 from everloop.stores.artifacts.record import (
     ArtifactAddress,
@@ -148,9 +148,9 @@ class Layout:
 
     async def _flush(self, index: int, added: bytes) -> None:
         content = self.contents[index]
-        kept, loose = content.segments, list[bytes]()
+        segments, loose = content.segments, list[bytes]()
         if self.sizes.open_bytes(content):
-            kept = content.segments[:-1]
+            segments = content.segments[:-1]
             loose.append(await self.blobs.get(self._address.blob_key(content.segments[-1].name)))
         if content.tail:
             tail_key = self._address.tail_key(index)
@@ -158,7 +158,7 @@ class Layout:
         pieces, tail = self.sizes.cut(b"".join([*loose, added]), is_closing=self._is_closing)
         self.contents[index] = PartContent(
             generation=content.generation,
-            segments=(*kept, *self._put(pieces)),
+            segments=(*segments, *self._put(pieces)),
             tail=len(tail),
             tail_crc=zlib.crc32(tail),
         )
@@ -193,7 +193,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _WritePlan:
     """What makes the change, where the record is `found`. `named` are keys of blobs that are there for it."""
 
     found: str | None
@@ -247,7 +247,7 @@ class ArtifactWriter:
             plan = await self._plan(request)
         raise WatchError(_BUSY)
 
-    async def _plan(self, request: Request) -> _Plan | StoredArtifact:
+    async def _plan(self, request: Request) -> _WritePlan | StoredArtifact:
         """Return a plan with its blobs put, or the artifact where there is nothing to change."""
         for _ in range(_MAX_TRIES):
             found = await self._found(request)
@@ -259,28 +259,28 @@ class ArtifactWriter:
                 # Another has moved what was to be read.
         raise WatchError(_BUSY)
 
-    async def _plan_from(self, request: Request, found: str | None) -> _Plan | StoredArtifact:
+    async def _plan_from(self, request: Request, found: str | None) -> _WritePlan | StoredArtifact:
         at = self.clock()
-        kept = unseal_record(found, request.address.record_key, self._cipher) if found else None
-        before = kept.artifact if kept and kept.expires_at > at else None
+        stored = unseal_record(found, request.address.record_key, self._cipher) if found else None
+        before = stored.artifact if stored and stored.expires_at > at else None
         changed = await _changed(request, before, at)
         if isinstance(changed, StoredArtifact):
             return changed
-        layout = Layout(kept, changed, self.sizes, self.read_tail, self.blobs)
+        layout = Layout(stored, changed, self.sizes, self.read_tail, self.blobs)
         await layout.lay_out()
         named = await self.blobs.put(layout.puts, layout.joins, request.address.pending_key)
         record = ArtifactRecord(
             artifact=changed.artifact,
             contents=layout.contents_with(named),
             expires_at=at + self.ttl,
-            tokens=(*(kept.tokens if kept else ()), request.token)[-_MAX_TOKENS:],
+            tokens=(*(stored.tokens if stored else ()), request.token)[-_MAX_TOKENS:],
         )
-        return _Plan(found, record, layout, tuple(named), at)
+        return _WritePlan(found, record, layout, tuple(named), at)
 
     async def _found(self, request: Request) -> str | None:
         return cast("str | None", await self.redis.get(request.address.record_key))
 
-    async def _commit(self, request: Request, plan: _Plan) -> bool:
+    async def _commit(self, request: Request, plan: _WritePlan) -> bool:
         """Whether the record is as planned now; if not, another has changed it, or the blobs got too old."""
         key, record = request.address.record_key, plan.record
         async with self.redis.pipeline(transaction=True) as pipeline:
@@ -299,7 +299,7 @@ class ArtifactWriter:
             await pipeline.execute()
             return True
 
-    async def _note_for_housekeeping(self, address: ArtifactAddress, plan: _Plan) -> None:
+    async def _note_for_housekeeping(self, address: ArtifactAddress, plan: _WritePlan) -> None:
         """List what housekeeping has to look at, in hash slots of its own, before there is anything.
 
         Of an artifact that is listed already it finds out by itself how long it lives now.
@@ -310,7 +310,7 @@ class ArtifactWriter:
         if plan.layout.released():
             await self.blobs.list_pending(address.pending_key)
 
-    def _queue_content(self, pipeline: Pipeline, address: ArtifactAddress, plan: _Plan) -> None:
+    def _queue_content(self, pipeline: Pipeline, address: ArtifactAddress, plan: _WritePlan) -> None:
         for write in plan.layout.tails:
             key = address.tail_key(write.index)
             if write.is_new and not write.content:

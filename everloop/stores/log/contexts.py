@@ -32,8 +32,8 @@ from everloop.stores.keys import (
     snapshot_key,
 )
 from everloop.stores.lifetimes import ARTIFACT_TTL
-from everloop.stores.log.codec import seal_title, title_purpose, unword, word
-from everloop.stores.log.interface import (
+from everloop.stores.log.log_codec import seal_title, title_purpose, unword, word
+from everloop.stores.log.log_types import (
     START,
     IndexEntry,
     Listing,
@@ -101,7 +101,7 @@ class ContextTask:
 
 
 @dataclass(frozen=True)
-class Context:
+class ContextInfo:
     """What is known of a context. `retention`: how long all of it is kept after the last status of a task.
 
     `open_tasks` have not ended.
@@ -129,11 +129,11 @@ class Context:
 class ContextPage:
     """Contexts, those first whose tasks changed last; `next_page_token` is empty at the end."""
 
-    contexts: tuple[Context, ...]
+    contexts: tuple[ContextInfo, ...]
     next_page_token: str
 
 
-class Due(NamedTuple):
+class DueContext(NamedTuple):
     """A context at which somebody has to look, `since` when in seconds."""
 
     owner: str
@@ -162,7 +162,7 @@ class Contexts:
         Raises:
             InvalidPageTokenError: the token was not made by this method.
         """
-        key, found, wanted = owner_contexts_key(owner), list[Context](), query.casefold()
+        key, found, needle = owner_contexts_key(owner), list[ContextInfo](), query.casefold()
         at = decode_page_token(token)
         for _ in range(MOST_LOOKED_AT // size + 1):
             entries = await self._entries(key, at, size + 1)
@@ -170,7 +170,7 @@ class Contexts:
                 context = await self.get(owner, unword(at.name))
                 if context is None:
                     await self._redis.zrem(key, at.name)
-                elif wanted in context.title.casefold():
+                elif needle in context.title.casefold():
                     found.append(context)
                 if len(found) == size:
                     has_more = number + 1 < len(entries)
@@ -179,7 +179,7 @@ class Contexts:
                 return ContextPage(tuple(found), "")
         return ContextPage(tuple(found), encode_page_token(at) if at else "")
 
-    async def get(self, owner: str, context_id: str) -> Context | None:
+    async def get(self, owner: str, context_id: str) -> ContextInfo | None:
         """Return a context with its tasks; None if nothing is known of it."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             pipeline.hgetall(context_info_key(owner, context_id))
@@ -205,9 +205,9 @@ class Contexts:
         # First, so that whoever dies in between leaves nothing that nobody looks at; again, because somebody
         # may have looked meanwhile.
         await self._redis.zadd(RETENTIONS_KEY, {member: time.time()})
-        is_known = await self._change(owner, context_id, name, seconds)
+        is_stored = await self._change(owner, context_id, name, seconds)
         await self._redis.zadd(RETENTIONS_KEY, {member: time.time()})
-        return is_known
+        return is_stored
 
     def noted(self, task: TaskIdentity, field: str, listing: Listing, seconds: int) -> list[str | int]:
         """Return what `enter.lua` takes of the context of a task, whose record has this field of it now."""
@@ -290,14 +290,16 @@ class Contexts:
         if has_artifacts:
             await self.prolong(task.owner, task.context_id, self._artifact_ttl, [])
 
-    async def due(self, most: int) -> list[Due]:
+    async def due(self, most: int) -> list[DueContext]:
         """Return those at which somebody has to look now."""
         found = await self._redis.zrangebyscore(RETENTIONS_KEY, "-inf", time.time(), 0, most, withscores=True)
         scored = cast("list[_Scored]", found)
         pairs = ((*map(unword, member.split(" ")),) for member, _ in scored)
-        return [Due(owner, name, since) for (owner, name), (_, since) in zip(pairs, scored, strict=True)]
+        return [
+            DueContext(owner, name, since) for (owner, name), (_, since) in zip(pairs, scored, strict=True)
+        ]
 
-    async def look_again(self, due: Due, at: datetime | None) -> None:
+    async def look_again(self, due: DueContext, at: datetime | None) -> None:
         """Let a context be looked at then; None: never, because nobody has said how long it is kept.
 
         If somebody has said so since it was due, it stays due.
@@ -392,7 +394,7 @@ class Contexts:
         entries = (IndexEntry(int(score), name) for name, score in found)
         return [entry for entry in entries if after is None or entry < after][:count]
 
-    def _context(self, owner: str, context_id: str, fields: Mapping[str, str], updated: int) -> Context:
+    def _context(self, owner: str, context_id: str, fields: Mapping[str, str], updated: int) -> ContextInfo:
         noted = (_NotedTask.parse(words) for name, words in fields.items() if name.startswith(_TASK))
         tasks = [task for task in noted if task]
         forgotten = tuple(fields.get(name, "0") for name in _USED)
@@ -401,7 +403,7 @@ class Contexts:
         )
         agents = Counter(task.agent for task in tasks)
         retention = fields.get("retention")
-        return Context(
+        return ContextInfo(
             owner=owner,
             context_id=context_id,
             title=self._title(owner, context_id, fields.get("title", "")),
@@ -417,10 +419,10 @@ class Contexts:
             tasks=_tasks(fields),
         )
 
-    def _title(self, owner: str, context_id: str, kept: str) -> str:
+    def _title(self, owner: str, context_id: str, sealed: str) -> str:
         try:
             purpose = title_purpose(owner, context_id)
-            return json.loads(self._cipher.unseal_text(kept, purpose)) if kept else ""
+            return json.loads(self._cipher.unseal_text(sealed, purpose)) if sealed else ""
         except EncryptionError as error:
             # One that cannot be decrypted must not hide all others.
             _log.warning("title of a context cannot be read", context_id=context_id, reason=str(error))
@@ -454,7 +456,7 @@ def _tasks(fields: Mapping[str, str]) -> Sequence[ContextTask]:
         if not name.startswith(_TASK) or not (task := _NotedTask.parse(noted)):
             continue
         task_id = name.removeprefix(_TASK)
-        kept = fields.get(_KEEP + task_id)
+        seconds = fields.get(_KEEP + task_id)
         found.append(
             ContextTask(
                 task_id,
@@ -462,7 +464,7 @@ def _tasks(fields: Mapping[str, str]) -> Sequence[ContextTask]:
                 _time(task.created),
                 _time(task.changed),
                 task.open == _OPEN,
-                timedelta(seconds=int(kept)) if kept else None,
+                timedelta(seconds=int(seconds)) if seconds else None,
             )
         )
     return sorted(found, key=lambda task: (task.created_at, task.task_id))

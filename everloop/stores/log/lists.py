@@ -19,7 +19,7 @@ from redis.asyncio.client import Pipeline
 from redis.exceptions import NoScriptError
 from structlog.typing import FilteringBoundLogger
 
-from everloop.runtime.at_once import for_each
+from everloop.runtime.concurrency import for_each
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import (
@@ -30,9 +30,9 @@ from everloop.stores.keys import (
     owner_tasks_key,
 )
 from everloop.stores.lifetimes import MAX_TASK_BYTES
-from everloop.stores.log.codec import LogCodec, scopes_of, unword, word
 from everloop.stores.log.contexts import Contexts, artifacts_key, context_keys
-from everloop.stores.log.interface import (
+from everloop.stores.log.log_codec import LogCodec, scopes_of, unword, word
+from everloop.stores.log.log_types import (
     LISTED_FIELDS,
     MAX_PAGE_BYTES,
     IndexEntry,
@@ -272,9 +272,9 @@ class TaskLists:
     async def waiting_page(self, query: WaitingQuery) -> WaitingPage:
         """Return what `TaskViews.list_waiting` promises."""
         after = decode_page_token(query.page_token)
-        wanted = query.page_size + 1  # one more shows that another page follows
-        lists = [await self._waiting_entries(scope, after, wanted) for scope in query.scopes]
-        entries = list(islice(merge(*lists), wanted))
+        limit = query.page_size + 1  # one more shows that another page follows
+        lists = [await self._waiting_entries(scope, after, limit) for scope in query.scopes]
+        entries = list(islice(merge(*lists), limit))
         page = entries[: query.page_size]
         found = await self._fields([entry.name.partition(" ")[0] for entry in page], _STATUS_FIELDS)
         tasks: list[WaitingTask] = []
@@ -297,14 +297,14 @@ class TaskLists:
         tasks: list[OpenTask] = []
         for (entry, published), fields in zip(listed, found, strict=True):
             listing = listing_of([fields.get(name) for name in LISTED_FIELDS])
-            is_known = listing and entry == listing.open_entry  # or else it has opened again since
-            if not is_known:
+            is_current = listing and entry == listing.open_entry  # or else it has opened again since
+            if not is_current:
                 await remove_older(self._redis, OPEN_TASKS_KEY, entry, int(published))
             if not listing:
                 continue
-            if not is_known or listing.state.is_terminal or place_among_open(listing.revision) != published:
+            if not is_current or listing.state.is_terminal or place_among_open(listing.revision) != published:
                 await self.enter(listing)
-            if is_known and not listing.state.is_terminal:
+            if is_current and not listing.state.is_terminal:
                 at, task_id = listing.at / 1_000_000, listing.task.task_id
                 tasks.append(OpenTask(task_id, listing.state, listing.run_id, listing.version, at))
         return tasks
@@ -385,14 +385,14 @@ class TaskLists:
 
         return [as_read(reply) for reply in await self._do(ask)]
 
-    async def _waiting_entries(self, scope: str, after: IndexEntry | None, wanted: int) -> list[IndexEntry]:
+    async def _waiting_entries(self, scope: str, after: IndexEntry | None, limit: int) -> list[IndexEntry]:
         """Return the next entries of the list of a scope, sorted; each names the task and the scope."""
         key, low = APPROVALS_KEY_PREFIX + scope, "-inf"
         found: list[object] = []
         if after is not None:  # of the same time, those that come behind it
             found += await self._redis.zrangebyscore(key, after.score, after.score, withscores=True)
             low = f"({after.score}"
-        found += await self._redis.zrangebyscore(key, low, "+inf", start=0, num=wanted, withscores=True)
+        found += await self._redis.zrangebyscore(key, low, "+inf", start=0, num=limit, withscores=True)
         scored = cast("list[tuple[str, float]]", found)
         entries = (IndexEntry(int(score), f"{task_id} {scope}") for task_id, score in scored)
         return sorted(entry for entry in entries if after is None or entry > after)
@@ -402,18 +402,18 @@ class TaskLists:
             for task_id in task_ids:
                 pipeline.hmget(head_key(task_id), *names)
 
-        return [_present(names, kept) for kept in await self._do(ask)]
+        return [_present(names, values) for values in await self._do(ask)]
 
     async def _do(self, ask: Callable[[Pipeline], None]) -> list[Any]:
         """Ask in one round trip what may lie in many slots; everything may be repeated."""
         try:
-            return await self._asked(ask)
+            return await self._pipelined(ask)
         except NoScriptError:
             for text in (_ENTER, script(READ_SCRIPT)):
                 await self._redis.script_load(text)
-            return await self._asked(ask)
+            return await self._pipelined(ask)
 
-    async def _asked(self, ask: Callable[[Pipeline], None]) -> list[Any]:
+    async def _pipelined(self, ask: Callable[[Pipeline], None]) -> list[Any]:
         async with self._redis.pipeline(transaction=False) as pipeline:
             ask(pipeline)
             return await pipeline.execute()
@@ -472,8 +472,8 @@ def _queue(pipeline: Pipeline, sha: str, keys: Sequence[str], arguments: Sequenc
     pipeline.execute_command("EVALSHA", sha, len(keys), *keys, *arguments)
 
 
-def _present(names: Sequence[str], kept: Sequence[str | None]) -> dict[str, str]:
-    return {name: value for name, value in zip(names, kept, strict=True) if value is not None}
+def _present(names: Sequence[str], values: Sequence[str | None]) -> dict[str, str]:
+    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
 
 def _count_fitting(sizes: Iterable[int]) -> int:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from everloop.stores.keys import head_key, log_key, snapshot_key
-from everloop.stores.log.codec import LogCodec, is_of_unknown_kind, unword
-from everloop.stores.log.interface import START, Snapshot
+from everloop.stores.log.log_codec import LogCodec, is_of_unknown_kind, unword
+from everloop.stores.log.log_types import START, Snapshot
 from everloop.stores.scripts import Step
 from everloop.workflows.contract.fold import FoldedView, fold, task_view
 from everloop.workflows.contract.tasks import TaskView

@@ -14,7 +14,7 @@ A revision is the position of the last status in the task's stream.
 from itertools import product
 from typing import NamedTuple
 
-from everloop.stores.log.interface import position_order
+from everloop.stores.log.log_types import position_order
 from everloop.workflows.contract.tasks import TaskState
 
 ANY = "*"

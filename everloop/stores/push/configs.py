@@ -9,7 +9,7 @@ from redis.asyncio.client import Pipeline
 from everloop.runtime.redis import cipher_of, transact
 from everloop.stores.keys import push_configs_key, registry_key
 from everloop.stores.lifetimes import TASK_TTL
-from everloop.stores.log.interface import Snapshot
+from everloop.stores.log.log_types import Snapshot
 from everloop.stores.scripts import Step, run_scripts
 from everloop.workflows.contract.payloads import Wire
 
@@ -69,7 +69,7 @@ def first_position(snapshot: Snapshot) -> str:
 # Its fields: `config:<id>` → JSON, `position:<id>` → the position that the client has acknowledged, and
 # `known`, which stays when the last config is removed: a hash without it was lost.
 
-_CONFIG, _POSITION, _KNOWN, _KEEP = "config:", "position:", "known", "keep"
+_CONFIG, _POSITION, _TASK_FIELD, _KEEP = "config:", "position:", "known", "keep"
 _CHANGED = -1
 """Answer of scripts if the config has changed since it was read."""
 
@@ -98,7 +98,7 @@ class PushConfigs:
         """
         was_put = _CHANGED
         while was_put == _CHANGED:
-            before = await self._kept(config.task_id, config.id)
+            before = await self._sealed(config.task_id, config.id)
             is_same = before and self._unsealed(config.task_id, before).url == config.url
             was_put = await self._run(
                 "put",
@@ -109,21 +109,21 @@ class PushConfigs:
                 _POSITION + config.id,
                 _KEEP if is_same else position,
                 MAX_CONFIGS,
-                _KNOWN,
+                _TASK_FIELD,
             )
         if not was_put:
             raise TooManyPushConfigsError
 
     async def get(self, task_id: str, config_id: str) -> PushConfig | None:
         """Return a config, and restart the time to live of the task's configs."""
-        kept = await self._run("get", task_id, _CONFIG + config_id)
-        return self._unsealed(task_id, str(kept)) if kept else None
+        sealed = await self._run("get", task_id, _CONFIG + config_id)
+        return self._unsealed(task_id, str(sealed)) if sealed else None
 
     async def list_configs(self, task_id: str) -> list[PushConfig]:
         """Return all configs of a task, by id."""
         fields = cast("dict[str, str]", await self._redis.hgetall(push_configs_key(task_id)))
-        configs = (kept for field, kept in sorted(fields.items()) if field.startswith(_CONFIG))
-        return [self._unsealed(task_id, kept) for kept in configs]
+        configs = (sealed for field, sealed in sorted(fields.items()) if field.startswith(_CONFIG))
+        return [self._unsealed(task_id, sealed) for sealed in configs]
 
     async def config_ids(self, task_id: str) -> list[str]:
         """Return the ids of the configs of a task, unordered. It is cheap for tasks without configs."""
@@ -149,7 +149,7 @@ class PushConfigs:
 
     async def knows(self, task_id: str) -> bool:
         """True if a task ever had configs, even if all were removed. If False, configs may have been lost."""
-        return bool(await self._redis.hexists(push_configs_key(task_id), _KNOWN))
+        return bool(await self._redis.hexists(push_configs_key(task_id), _TASK_FIELD))
 
     async def position(self, task_id: str, config_id: str) -> str:
         """Return the position that the webhook has acknowledged, empty if there is none."""
@@ -163,11 +163,11 @@ class PushConfigs:
         """
         was_done = _CHANGED
         while was_done == _CHANGED:
-            kept = await self._kept(config.task_id, config.id)
-            if kept is None or self._unsealed(config.task_id, kept).url != config.url:
+            sealed = await self._sealed(config.task_id, config.id)
+            if sealed is None or self._unsealed(config.task_id, sealed).url != config.url:
                 return
             was_done = await self._run(
-                "advance", config.task_id, _CONFIG + config.id, kept, _POSITION + config.id, start, end
+                "advance", config.task_id, _CONFIG + config.id, sealed, _POSITION + config.id, start, end
             )
 
     async def _run(self, operation: str, task_id: str, *words: str | int) -> str | int | None:
@@ -181,12 +181,12 @@ class PushConfigs:
         )
         return reply
 
-    async def _kept(self, task_id: str, config_id: str) -> str | None:
+    async def _sealed(self, task_id: str, config_id: str) -> str | None:
         found = await self._redis.hget(push_configs_key(task_id), _CONFIG + config_id)
         return cast("str | None", found)
 
-    def _unsealed(self, task_id: str, kept: str) -> PushConfig:
-        return PushConfig.model_validate_json(self._cipher.unseal_text(kept, _purpose(task_id)))
+    def _unsealed(self, task_id: str, sealed: str) -> PushConfig:
+        return PushConfig.model_validate_json(self._cipher.unseal_text(sealed, _purpose(task_id)))
 
 
 def _purpose(task_id: str) -> str:

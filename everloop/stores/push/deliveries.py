@@ -12,11 +12,11 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError
 
+from everloop.runtime.environment import Settings
 from everloop.runtime.outbound.policy import WebhookPolicy, read_allowance
-from everloop.runtime.settings import Settings
 from everloop.stores.lifetimes import DEFAULT_RETENTION, RetentionSettings
-from everloop.stores.log.interface import Published
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import Published
 from everloop.stores.push.configs import PushConfigs
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import PushRef

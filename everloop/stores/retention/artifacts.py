@@ -12,10 +12,10 @@ from temporalio.client import Client
 
 from everloop.runtime.blobs import ARTIFACT_FOLDER, Blobs
 from everloop.runtime.redis import members
-from everloop.stores.artifacts.blobs import MOST, ArtifactBlobs
+from everloop.stores.artifacts.artifact_blobs import MOST, ArtifactBlobs
 from everloop.stores.artifacts.record import folder_of_record, now
 from everloop.stores.artifacts.removal import UNREADABLE, read_record, remove_artifact
-from everloop.stores.keys import ARTIFACTS_KNOWN_SINCE_KEY, EXPIRING_ARTIFACTS_KEY
+from everloop.stores.keys import ARTIFACTS_LISTED_SINCE_KEY, EXPIRING_ARTIFACTS_KEY
 from everloop.stores.retention.cleaned import Cleaned
 from everloop.stores.retention.users import require_sole_user
 
@@ -122,8 +122,8 @@ class OrphanedBlobs:
     async def _knows_all(self, *, dry_run: bool) -> bool:
         """True if Redis was not lost for so long that a blob without a record has no artifact."""
         if not dry_run:
-            await self._redis.set(ARTIFACTS_KNOWN_SINCE_KEY, time.time(), nx=True)
-        since = cast("str | None", await self._redis.get(ARTIFACTS_KNOWN_SINCE_KEY))
+            await self._redis.set(ARTIFACTS_LISTED_SINCE_KEY, time.time(), nx=True)
+        since = cast("str | None", await self._redis.get(ARTIFACTS_LISTED_SINCE_KEY))
         return since is not None and time.time() - float(since) >= self._ttl.total_seconds()
 
     async def _unnamed(self, keys: Iterable[str]) -> list[str]:

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
 from everloop.runtime.redis import transact
-from everloop.stores.conversations.store import conversation_keys
+from everloop.stores.conversations.conversation_store import conversation_keys
 from everloop.stores.keys import CONVERSATIONS_KEY, conversation_positions_key
 from everloop.stores.retention.cleaned import Cleaned
 from everloop.stores.scripts import remove_older

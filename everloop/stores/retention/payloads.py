@@ -11,11 +11,11 @@ from urllib.parse import unquote
 
 from temporalio.client import Client
 
-from everloop.runtime.at_once import for_each
 from everloop.runtime.blobs import Blobs
+from everloop.runtime.concurrency import for_each
+from everloop.runtime.temporal.blob_payloads import NO_TASK, PAYLOADS, payload_folder
 from everloop.runtime.temporal.describe import find_run
 from everloop.runtime.temporal.executions import UNQUOTABLE
-from everloop.runtime.temporal.payloads import NO_TASK, PAYLOADS, payload_folder
 from everloop.stores.retention.cleaned import Cleaned
 from everloop.stores.retention.users import require_sole_user
 

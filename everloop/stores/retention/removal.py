@@ -12,8 +12,8 @@ from redis.asyncio.client import Pipeline
 
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.redis import cipher_of, literal, members, transact
-from everloop.stores.artifacts.blobs import ArtifactBlobs
-from everloop.stores.artifacts.errors import MAX_PARTS
+from everloop.stores.artifacts.artifact_blobs import ArtifactBlobs
+from everloop.stores.artifacts.artifact_errors import MAX_PARTS
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord, folder_of_record, seal_record
 from everloop.stores.artifacts.removal import UNREADABLE, read_record, remove_artifact
 from everloop.stores.keys import (

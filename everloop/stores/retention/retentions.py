@@ -8,11 +8,11 @@ from redis.asyncio import Redis
 
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.temporal.deletions import Deletions
-from everloop.stores.conversations.store import Conversations
-from everloop.stores.log.contexts import Context, Contexts, ContextTask, Due
+from everloop.stores.conversations.conversation_store import Conversations
+from everloop.stores.log.contexts import ContextInfo, Contexts, ContextTask, DueContext
 from everloop.stores.retention.cleaned import Cleaned
 from everloop.stores.retention.removal import ArtifactRemoval
-from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
+from everloop.workflows.contract.deletion_payloads import DeletionKind, DeletionTarget
 from everloop.workflows.contract.names import context_key
 
 LOOK_AFTER = timedelta(hours=12)
@@ -42,7 +42,7 @@ class Retentions:
         begun = sum([await self._look_at(each, dry_run=dry_run) for each in due])
         return Cleaned(begun, "due" if len(due) == LOOKED_AT and not dry_run else "")
 
-    async def _look_at(self, due: Due, *, dry_run: bool) -> int:
+    async def _look_at(self, due: DueContext, *, dry_run: bool) -> int:
         context, at = await self._contexts.get(due.owner, due.context_id), datetime.now(UTC)
         over = list(_over(context, at)) if context else []
         if dry_run:
@@ -54,7 +54,7 @@ class Retentions:
         await self._contexts.look_again(due, _next_look(context, at) if context else None)
         return len(over)
 
-    async def _prolong(self, context: Context, at: datetime) -> None:
+    async def _prolong(self, context: ContextInfo, at: datetime) -> None:
         key = context_key(context.owner, context.context_id)
         await self._conversations.prolong(key, context.retention)
         if (life := context.retention) is not None:
@@ -73,7 +73,7 @@ def _end(task: ContextTask) -> datetime | None:
     return task.changed_at + task.retention if task.retention and not task.is_open else None
 
 
-def _over(context: Context, at: datetime) -> Iterator[DeletionTarget]:
+def _over(context: ContextInfo, at: datetime) -> Iterator[DeletionTarget]:
     """Yield the deletions that are due in a context: the context itself, or single tasks."""
     named: Mapping[str, Any] = {"owner": context.owner, "context_id": context.context_id}
     if context.end and context.end <= at:
@@ -84,7 +84,7 @@ def _over(context: Context, at: datetime) -> Iterator[DeletionTarget]:
             yield DeletionTarget(kind=DeletionKind.TASK, id=task.task_id, **named)
 
 
-def _next_look(context: Context, at: datetime) -> datetime | None:
+def _next_look(context: ContextInfo, at: datetime) -> datetime | None:
     lives = [context.retention, *(task.retention for task in context.tasks)]
     given = [life for life in lives if life is not None]
     if not given:

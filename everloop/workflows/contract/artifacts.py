@@ -41,7 +41,7 @@ class ArtifactPart(Wire):
     url: str = ""
 
 
-class Operation(Wire):
+class ArtifactOperation(Wire):
     """One change of an artifact, for its history. `index` is that of the part.
 
     `id` is the caller's name of the operation, empty without one: an operation with a recorded name is
@@ -75,4 +75,4 @@ class StoredArtifact(Wire):
     updated_at: datetime
     completed_at: datetime | None = None
     last_chunk_index: int = -1
-    operations: tuple[Operation, ...] = ()
+    operations: tuple[ArtifactOperation, ...] = ()

@@ -5,6 +5,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field
 
+from everloop.workflows.contract.agent_settings import Compaction, Memory, ModelSettings
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -17,7 +18,6 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import Answer, Question
-from everloop.workflows.contract.settings import Compaction, Memory, ModelSettings
 from everloop.workflows.contract.tasks import (
     AgentSpec,
     Identity,
@@ -145,7 +145,7 @@ class RunToolInput(ToolCallInput):
     position: int
     """Position of the result in the transcript."""
     reply: int = -1
-    """Position of the reply that made the call, unless the result is next to it; see `asked_at`."""
+    """Position of the reply that made the call, unless the result is next to it; see `reply_position`."""
     timeout: float = 30.0
     """In seconds; the default is that of `ToolSpec`."""
     plugin: str = ""
@@ -165,7 +165,7 @@ class RunToolInput(ToolCallInput):
     """The result is no longer needed: the tool only releases what it has started (`ToolSpec.abandons`)."""
 
     @property
-    def asked_at(self) -> int:
+    def reply_position(self) -> int:
         """Position of the reply that made the call."""
         return self.position - 1 if self.reply < 0 else self.reply
 

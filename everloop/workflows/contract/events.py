@@ -102,7 +102,7 @@ ChunkMode = Literal["draft", "replace", "extend"]
 """Effect of the first chunk of a draft on the existing artifact."""
 
 
-MAX_WHOLE_BYTES = 64_000
+MAX_COMPLETE_BYTES = 64_000
 """Size limit of an artifact as JSON. A smaller artifact is sent complete with its last update: some clients
 read nothing else of it."""
 
@@ -141,7 +141,7 @@ class ArtifactChunk(Wire):
 def content_of(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Return the content for a last chunk, empty if it is too large."""
     text = json.dumps([part.model_dump(mode="json") for part in parts], ensure_ascii=False)
-    return tuple(parts) if len(text.encode(errors="replace")) <= MAX_WHOLE_BYTES else ()
+    return tuple(parts) if len(text.encode(errors="replace")) <= MAX_COMPLETE_BYTES else ()
 
 
 class IterationStarted(Wire):

@@ -40,7 +40,7 @@ TRANSCRIPT_LIMIT = "TranscriptLimit"
 FILES_UNAVAILABLE = "FilesUnavailable"
 """The store of files and artifacts is unavailable. Retryable."""
 
-TOO_MUCH_ASKED = "TooMuchAsked"
+REQUEST_LIMIT = "TooMuchAsked"
 """The owner of a schedule has as many open tasks as one owner may have, or has sent as many requests."""
 
 ATTACHMENT_LOST = "AttachmentLost"

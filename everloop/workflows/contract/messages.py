@@ -38,7 +38,7 @@ class DataPart(Wire):
     metadata: dict[str, JsonValue] = {}
 
 
-class StoredPart(Wire):
+class StoredPartRef(Wire):
     """Location of a file in the artifact store: part `index` of an artifact in the context of the task."""
 
     artifact_id: str
@@ -57,7 +57,7 @@ class FilePart(Wire):
     size: int | None = None
     content: str = ""
     url: str = ""
-    stored: StoredPart | None = None
+    stored: StoredPartRef | None = None
     metadata: dict[str, JsonValue] = {}
 
 
@@ -150,18 +150,18 @@ class Usage(Wire):
 
     def __add__(self, other: "Usage") -> "Usage":
         """Return the sum. The cost is unknown if that of a part is."""
-        is_known = self.cost is not None and other.cost is not None
+        has_cost = self.cost is not None and other.cost is not None
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
-            cost=self.known_cost + other.known_cost if is_known else None,
+            cost=self.cost_or_zero + other.cost_or_zero if has_cost else None,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )
 
     @property
-    def known_cost(self) -> float:
+    def cost_or_zero(self) -> float:
         """The cost for limits: 0 if unknown."""
         return self.cost or 0
 

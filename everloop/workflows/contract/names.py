@@ -158,7 +158,7 @@ class TaskUnnamedError(ValueError):
         )
 
 
-def known_id(name: str) -> str:
+def nonempty_id(name: str) -> str:
     """Return an id for use in keys, where an empty one would be the same for all tasks.
 
     Raises:
@@ -230,12 +230,12 @@ def name_calls(calls: Iterable[ToolCall], reply: int) -> tuple[ToolCall, ...]:
     request; these are the same when the model is called again after a Reset. They are nine letters and
     digits, the one form that all providers accept back (Mistral accepts no other).
     """
-    seen = dict[tuple[str, str], int]()
+    counts = dict[tuple[str, str], int]()
     named: list[ToolCall] = []
     for number, call in enumerate(calls, 1):
-        repeat = seen.get(same := (call.name, call.arguments), 0)
+        repeat = counts.get(same := (call.name, call.arguments), 0)
         named.append(call.model_copy(update={"id": f"r{reply:05}c{number:02}", "repeat": repeat}))
-        seen[same] = repeat + 1
+        counts[same] = repeat + 1
     return tuple(named)
 
 
@@ -253,17 +253,23 @@ RESULT_PREFIX = "everloop-result-"
 """Prefix of the ids of artifacts that hold a tool's result, for the task alone."""
 
 
-def result_artifact(task_id: str, kept: str) -> str:
-    """Return the artifact that holds a complete long result; `kept` names its call.
+def result_artifact(task_id: str, result_name: str) -> str:
+    """Return the artifact that holds a complete long result; `result_name` names its call.
 
-    It may be the call of another task of the context, whose history this one received (`kept_by`).
+    It may be the call of another task of the context, whose history this one received (`stored_result_name`).
     """
-    return RESULT_PREFIX + (kept if "/" in kept else kept_by(task_id, kept)).replace("/", "-")
+    return RESULT_PREFIX + (
+        result_name if "/" in result_name else stored_result_name(task_id, result_name)
+    ).replace("/", "-")
 
 
-def kept_by(task_id: str, kept: str) -> str:
+def stored_result_name(task_id: str, result_name: str) -> str:
     """Return the name by which other tasks of the context read a stored result of a task."""
-    return kept if "/" in kept else f"{hashlib.sha256(task_id.encode()).hexdigest()[:12]}/{kept}"
+    return (
+        result_name
+        if "/" in result_name
+        else f"{hashlib.sha256(task_id.encode()).hexdigest()[:12]}/{result_name}"
+    )
 
 
 def context_key(owner: str, context_id: str) -> str:
@@ -272,7 +278,7 @@ def context_key(owner: str, context_id: str) -> str:
     Raises:
         TaskUnnamedError: the context has no id.
     """
-    return f"{quoted(owner)}:{quoted(known_id(context_id))}"
+    return f"{quoted(owner)}:{quoted(nonempty_id(context_id))}"
 
 
 def quoted(name: str) -> str:

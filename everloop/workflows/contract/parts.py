@@ -109,7 +109,7 @@ _WINDOWS = "cp1252"
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
-def encoding_of(media_type: str, beginning: bytes, *, is_whole: bool) -> str:
+def encoding_of(media_type: str, beginning: bytes, *, is_complete: bool) -> str:
     """Return the encoding of a text: that of its mark, else of its type, else UTF-8 or Windows-1252.
 
     Empty if it is not a text. Files without a declared encoding that are not in UTF-8 are usually from
@@ -118,7 +118,7 @@ def encoding_of(media_type: str, beginning: bytes, *, is_whole: bool) -> str:
     mark = next((name for mark, name in _MARKS.items() if beginning.startswith(mark)), "")
     named = _CHARSET.search(media_type)
     tried = [mark] if mark else [_codec(named[1]) if named else "", "utf-8", _WINDOWS]
-    return next((each for each in tried if each and _is_in(each, beginning, is_whole=is_whole)), "")
+    return next((each for each in tried if each and _is_in(each, beginning, is_complete=is_complete)), "")
 
 
 def _codec(charset: str) -> str:
@@ -129,9 +129,9 @@ def _codec(charset: str) -> str:
     return name if _CHARSETS.match(name) else ""
 
 
-def _is_in(encoding: str, beginning: bytes, *, is_whole: bool) -> bool:
+def _is_in(encoding: str, beginning: bytes, *, is_complete: bool) -> bool:
     try:
-        codecs.getincrementaldecoder(encoding)().decode(beginning, final=is_whole)
+        codecs.getincrementaldecoder(encoding)().decode(beginning, final=is_complete)
     except UnicodeError:
         return False
     return encoding != _WINDOWS or not _CONTROL.search(beginning)
@@ -221,13 +221,13 @@ def levels_of(value: JsonValue) -> Iterator[Sequence[JsonValue]]:
         level = [inner for outer in level for inner in _inner(outer)]
 
 
-_WHOLE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?[0-9]+)\.0(?![0-9eE])')
+_WHOLE_NUMBER = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?[0-9]+)\.0(?![0-9eE])')
 """A string, which is skipped, or a whole number. Takes time in proportion to the text."""
 
 
 def with_whole_numbers(text: str) -> str:
     """Return JSON with whole numbers as integers: `12.0` as `12`."""
-    return _WHOLE.sub(lambda found: found[1] or found[0], text) if ".0" in text else text
+    return _WHOLE_NUMBER.sub(lambda found: found[1] or found[0], text) if ".0" in text else text
 
 
 def _inner(value: JsonValue) -> Iterable[JsonValue]:

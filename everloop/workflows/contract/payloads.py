@@ -33,7 +33,7 @@ class _Json(PydanticJSONPlainPayloadConverter):
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> object:
         """Return the value; invalid JSON without a type hint is returned unchanged.
 
-        So a handler of signals receives unreadable ones too (`everloop.workflows.people`).
+        So a handler of signals receives unreadable ones too (`everloop.workflows.human_input`).
         """
         try:
             return super().from_payload(payload, type_hint)

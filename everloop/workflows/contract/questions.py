@@ -153,7 +153,7 @@ class SubAgentQuestions(Wire):
     questions: tuple[Question, ...] = ()
 
 
-class Approval(Wire):
+class ApproveInput(Wire):
     """An operator's answer: input of the `approve` signal. `value` answers other kinds than confirmations.
 
     Without `call_id` it answers the only question that is open.

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
+from everloop.workflows.contract.agent_settings import Compaction, Memory, ModelSettings
 from everloop.workflows.contract.messages import (
     AgentMessage,
     Message,
@@ -19,7 +20,6 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.names import derive_context_id
 from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import OWNER, Question
-from everloop.workflows.contract.settings import Compaction, Memory, ModelSettings
 
 # Rules of guards by the names of tools: allowed, denied, or approved by people first.
 
@@ -73,8 +73,8 @@ def approvers_of(guards: Iterable[GuardRules], tool: str) -> str:
 
 def strictest(approvers: Iterable[str]) -> str:
     """Return the first scope among the approvers, else the owner; empty without approvers."""
-    asked = list(approvers)
-    return next((each for each in asked if each != OWNER), OWNER if asked else "")
+    present = list(approvers)
+    return next((each for each in present if each != OWNER), OWNER if present else "")
 
 
 def _names(patterns: Sequence[str], tool: str) -> bool:
@@ -202,10 +202,10 @@ def _shared(spec: AgentSpec) -> AgentSpec:
 
     A worker with many cached tasks would else hold one for each: 5 KB with four tools.
     """
-    known = _specs.setdefault(spec.id, spec)
-    if known != spec:
-        known = _specs[spec.id] = spec
-    return known  # not the current entry: workflows of another version run in threads beside this one
+    shared = _specs.setdefault(spec.id, spec)
+    if shared != spec:
+        shared = _specs[spec.id] = spec
+    return shared  # not the current entry: workflows of another version run in threads beside this one
 
 
 class Identity(Wire):
@@ -287,7 +287,7 @@ class TaskRef(Wire):
         return self.model_copy(update={"task_id": task_id, "run_id": run_id, "context_id": context_id})
 
     @model_serializer(mode="wrap")
-    def _without_known(self, write: SerializerFunctionWrapHandler) -> dict[str, str]:
+    def _without_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, str]:
         written: dict[str, str] = write(self)
         if self.context_id == derive_context_id(self.task_id):
             written.pop("context_id", None)

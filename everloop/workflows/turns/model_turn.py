@@ -10,6 +10,7 @@ from temporalio.exceptions import ActivityError
 
 from everloop.workflows import reporting
 from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.agent_settings import Compaction
 from everloop.workflows.contract.calls import (
     BeforeRequestInput,
     CallModelInput,
@@ -29,17 +30,16 @@ from everloop.workflows.contract.messages import (
     measure,
 )
 from everloop.workflows.contract.ports import AgentPort, ModelPort, TranscriptPort
-from everloop.workflows.contract.settings import Compaction
 from everloop.workflows.contract.tasks import AgentSpec
-from everloop.workflows.limits import (
+from everloop.workflows.scope import TaskScope, model_call, parked, plugin_call, short_call
+from everloop.workflows.state import Phase
+from everloop.workflows.task_limits import (
     TaskStoppedError,
     failure_text,
     failure_type,
     invalid_output,
     stop_if_cancelled,
 )
-from everloop.workflows.scope import TaskScope, model_call, parked, plugin_call, short_call
-from everloop.workflows.state import Phase
 
 RESEND_CHUNK_BYTES = 900_000
 """Approximate size of a chunk of the transcript that is sent again; a payload may have 2 MB."""
@@ -180,7 +180,7 @@ class ModelTurn:
         state, screened = self._state, list[UserMessage]()
         while "before_request" in self._agent.hooks and len(screened) < len(state.inbox):
             message = state.inbox[len(screened)]
-            seen = await workflow.execute_activity_method(
+            screening = await workflow.execute_activity_method(
                 AgentPort.before_request,
                 BeforeRequestInput(
                     task=self._scope.ref, messages=(message,), identity=self._scope.task.identity
@@ -188,13 +188,13 @@ class ModelTurn:
                 **plugin_call(self._scope.queue(names.TOOLS_QUEUE), "plugins look at a message"),
             )
             stop_if_cancelled()
-            if seen.refused and not screened and len(state.transcript) == state.recalled:
+            if screening.refused and not screened and len(state.transcript) == state.recalled:
                 state.unpublished.extend(state.inbox)
                 state.inbox.clear()
-                return seen.refused
-            notice = TextPart(text=f"[A message of the user was refused: {seen.refused}]")
+                return screening.refused
+            notice = TextPart(text=f"[A message of the user was refused: {screening.refused}]")
             refused = message.model_copy(update={"parts": (notice,)})
-            screened.append(refused if seen.refused else seen.messages[0])
+            screened.append(refused if screening.refused else screening.messages[0])
         return screened
 
     async def _reply(self) -> AssistantMessage:

@@ -20,9 +20,9 @@ from everloop.workflows.contract.messages import (
     ToolMessage,
 )
 from everloop.workflows.contract.ports import AgentPort, SchedulePort
-from everloop.workflows.limits import check_limits, stop_if_cancelled
 from everloop.workflows.scope import TaskScope, hooked_call, plugin_call, publish, short_call
-from everloop.workflows.turns.memory import ContextMemory
+from everloop.workflows.task_limits import check_limits, stop_if_cancelled
+from everloop.workflows.turns.context_memory import ContextMemory
 from everloop.workflows.turns.model_turn import ModelTurn
 
 CREATED = "The task is created. Now do the work."

@@ -15,9 +15,9 @@ from everloop.workflows.contract.names import call_key, child_task_id
 from everloop.workflows.contract.parts import shorten
 from everloop.workflows.contract.ports import AgentPort
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState, ToolSpec
-from everloop.workflows.limits import failure_text, stop_if_cancelled, within_budget
 from everloop.workflows.reporting import tool_call_span
 from everloop.workflows.scope import TaskScope, hooked_call, short_call
+from everloop.workflows.task_limits import failure_text, stop_if_cancelled, within_budget
 
 MAX_DEPTH = 5
 """Maximum depth of sub-agents: two agents that call each other would go on for ever."""
@@ -127,11 +127,11 @@ class AgentCalls:
     async def _child(self, agent: AgentSpec, call: ToolCall, request: str) -> TaskResult:
         scope = self._scope
         # A request to another agent always becomes a task, without routing.
-        asked = within_budget(agent.model_copy(update={"routing": "task"}), scope.agent, self._state)
+        limited_agent = within_budget(agent.model_copy(update={"routing": "task"}), scope.agent, self._state)
         task = TaskInput(
             context_id=scope.ref.context_id,
             owner=scope.ref.owner,
-            agent=asked,
+            agent=limited_agent,
             message=UserMessage(message_id=call_key(call), parts=(TextPart(text=request),)),
             created_at=workflow.now(),
             depth=self._depth + 1,

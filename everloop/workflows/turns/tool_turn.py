@@ -15,10 +15,10 @@ from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Too
 from everloop.workflows.contract.ports import ToolPort
 from everloop.workflows.contract.questions import Question
 from everloop.workflows.contract.tasks import ToolSpec
-from everloop.workflows.limits import stop_if_cancelled
-from everloop.workflows.people import Asking
+from everloop.workflows.human_input import QuestionPublisher
 from everloop.workflows.scope import GIVE_UP, TaskScope, parked, quick_call, tool_call
 from everloop.workflows.state import Phase, TaskRunState
+from everloop.workflows.task_limits import stop_if_cancelled
 from everloop.workflows.turns.sub_agents import AgentCalls
 
 QUICK_BYTES = 3_000_000
@@ -33,7 +33,7 @@ class ToolTurn:
     nothing runs, so a long task may continue as a new run there, with its calls still waiting.
     """
 
-    def __init__(self, scope: TaskScope, asking: Asking, agent_calls: AgentCalls) -> None:
+    def __init__(self, scope: TaskScope, asking: QuestionPublisher, agent_calls: AgentCalls) -> None:
         self._scope = scope
         self._state = scope.state
         self._asking = asking
@@ -210,8 +210,8 @@ class ToolTurn:
 
     def _to_skip(self) -> list[str]:
         """Return the calls that an operator skipped, and that are not cancelled yet."""
-        wanted = self._state.skipped.keys() - self._skipping.keys()
-        return [call.id for call in self._state.pending if call.id in wanted]
+        skipped = self._state.skipped.keys() - self._skipping.keys()
+        return [call.id for call in self._state.pending if call.id in skipped]
 
     async def _execute(self, call: ToolCall, warning: str) -> ToolReply:
         tool_call_ = self._with_fallback(call)
@@ -239,9 +239,9 @@ class ToolTurn:
         statuses: tuple[StatusChanged, ...],
         warning: str,
     ) -> tuple[RunToolInput, str]:
-        known, reply = self._scope.call_input(call, statuses, warning), len(self._state.transcript) - 1
+        call_input, reply = self._scope.call_input(call, statuses, warning), len(self._state.transcript) - 1
         run = RunToolInput(
-            **dict(known),
+            **dict(call_input),
             position=position,
             reply=-1 if position == reply + 1 else reply,
             timeout=spec.timeout,
@@ -250,8 +250,8 @@ class ToolTurn:
             has_fallback=spec.fallback is not None,
             together=self._together(call) if spec.batch else 1,
         )
-        asks = spec.asks or bool(known.approvers)
-        return run, reporting.tool_summary(call, asks=asks, answers=known.answers)
+        asks = spec.asks or bool(call_input.approvers)
+        return run, reporting.tool_summary(call, asks=asks, answers=call_input.answers)
 
     def _together(self, call: ToolCall) -> int:
         """Count the calls of a tool that begin with this one: those without questions until now."""

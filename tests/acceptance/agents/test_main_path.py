@@ -47,5 +47,5 @@ async def test_a_history_names_no_path_of_the_machine(service: Service) -> None:
     history = (await temporal.get_workflow_handle(task.id).fetch_history()).to_json()
 
     assert "it stumbled over a stone" in history
-    assert re.search(r"everloop/activities/tools/call\.py:\d+ \w+", history)
+    assert re.search(r"everloop/activities/tools/tool_call\.py:\d+ \w+", history)
     assert [path for path in (str(ROOT), sys.prefix, sys.base_prefix) if path in history] == []

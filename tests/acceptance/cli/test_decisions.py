@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from everloop.cli.client.files import fetch_public
+from everloop.cli.client.message_files import fetch_public
 from everloop.client import Client, TaskState
 from everloop.local.servers import LOOPBACK
 from tests.acceptance.cli.terminal import CTRL_C, CTRL_D, DOWN, ENTER, UP, Shell, Terminal

@@ -16,7 +16,7 @@ import pytest
 from everloop.local.servers import LOOPBACK
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
-from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+from everloop.stores.blobs.blob_settings import BlobSettings, opened_blobs
 from tests.acceptance.cli.terminal import COMMAND, Shell
 from tests.support.rigs.deployment import Service
 from tests.support.servers.buckets import new_bucket, running_moto

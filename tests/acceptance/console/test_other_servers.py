@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from everloop.gateway.console.build import build
-from everloop.gateway.console.routes import console_routes
+from everloop.gateway.console.console_routes import console_routes
 from everloop.local.servers import LOOPBACK, free_port
 from tests.acceptance.console.conftest import opening_tabs, say
 from tests.support.rigs.deployment import Service

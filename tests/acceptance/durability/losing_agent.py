@@ -4,7 +4,7 @@ from pathlib import Path
 
 from everloop.agents.agent import Agent
 from everloop.agents.plugins import prompt, tools
-from everloop.agents.questions import InputRequired
+from everloop.agents.question_exceptions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.messages import TextPart

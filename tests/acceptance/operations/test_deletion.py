@@ -21,9 +21,9 @@ from everloop.gateway.auth.scopes import ADMIN, READ, WRITE
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import context_info_key, head_key, log_key, owner_contexts_key
-from everloop.stores.log.store import TaskViews
-from everloop.workflows.contract.deletion import DELETION_WORKFLOW_TYPE
-from everloop.workflows.contract.housekeeping import housekeeping_schedule_id
+from everloop.stores.log.log_store import TaskViews
+from everloop.workflows.contract.deletion_payloads import DELETION_WORKFLOW_TYPE
+from everloop.workflows.contract.housekeeping_payloads import housekeeping_schedule_id
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import status, submitted
 from tests.support.agents.artifacts import ARTIFACT_AGENT

@@ -25,7 +25,7 @@ from everloop.local.servers import LOOPBACK, free_port
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import (
-    ARTIFACTS_KNOWN_SINCE_KEY,
+    ARTIFACTS_LISTED_SINCE_KEY,
     CONVERSATIONS_KEY,
     STORE_ID_KEY,
     conversation_key,
@@ -36,9 +36,9 @@ from everloop.stores.keys import (
     records_key,
     transcript_key,
 )
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.retention.users import FOLDER
-from everloop.workflows.contract.housekeeping import Kind, housekeeping_schedule_id
+from everloop.workflows.contract.housekeeping_payloads import Kind, housekeeping_schedule_id
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskState as Ended
 from tests.stores.examples import submitted
@@ -192,7 +192,7 @@ async def test_what_nobody_needs_is_removed(cluster: Cluster) -> None:
     ended = expired.status.model_copy(update={"state": Ended.COMPLETED})
     await TaskViews(cluster.redis).create(expired.model_copy(update={"status": ended}))
     await expire_task(cluster.redis, expired)
-    await cluster.redis.set(ARTIFACTS_KNOWN_SINCE_KEY, time.time() - of_artifact.after)
+    await cluster.redis.set(ARTIFACTS_LISTED_SINCE_KEY, time.time() - of_artifact.after)
 
     expected = {
         "expired views": "1",

@@ -32,7 +32,7 @@ UNUSED = {
     "aiologic",  # its queues
     "boto3",  # blobs in S3
     "cryptography.hazmat.bindings",  # keys, of any kind
-    "everloop.models.client",  # models
+    "everloop.models.provider_client",  # models
     "everloop.workflows.agent_task",  # tasks
     "grpc",  # the binding, on a port that is not set
     "httpcore",  # webhooks
@@ -57,7 +57,7 @@ Less than a MiB does not count.
 
 
 OF_WORKERS = {"everloop.workflows.agent_task"}
-OF_MODELS = {"everloop.models.client", "httpx", "httpx2", "openai", "rich"}
+OF_MODELS = {"everloop.models.provider_client", "httpx", "httpx2", "openai", "rich"}
 """The first call does not wait for the SDK, whose HTTP client loads `rich` for its command line (4 MiB)."""
 
 

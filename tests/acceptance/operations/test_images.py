@@ -16,7 +16,7 @@ from temporalio.client import Client
 
 from deploy.compose.create_bucket import create_bucket
 from everloop.local.servers import LOOPBACK, free_port
-from everloop.stores.blobs.settings import BlobSettings
+from everloop.stores.blobs.blob_settings import BlobSettings
 from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
 from tests.support.deploy.image_files import fill, hide_what_images_lack
 from tests.support.deploy.manifests import COMPOSE

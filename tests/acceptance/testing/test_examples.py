@@ -23,7 +23,7 @@ import os
 from pathlib import Path
 
 def pytest_sessionfinish():
-    from everloop.testing import servers
+    from everloop.testing import shared_servers as servers
     if servers._joined_by:
         Path(f"servers-of-{os.getpid()}").write_text(servers._joined_by[2].temporal)
 """

@@ -19,7 +19,7 @@ from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.keys import outcomes_key, records_key
 from everloop.stores.scripts import OvertakenError
 from everloop.workflows.contract.artifacts import ArtifactStatus
-from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart, ToolMessage
+from everloop.workflows.contract.messages import DataPart, FilePart, StoredPartRef, TextPart, ToolMessage
 from tests.support.rigs.artifacts.rig import CONTEXT, MIB, RecordingArtifacts, content_of, shown, stored
 from tests.support.rigs.tool_rig import ToolRig
 from tests.support.stores import database
@@ -61,7 +61,7 @@ async def test_a_store_that_is_away_is_waited_for(
     assert result.outcome == "ok", result.content
     assert await content_of(rig, "a") == b"x" * (3 * MIB)
     assert (await stored(rig, "a")).status is ArtifactStatus.COMPLETE
-    assert await shown(rig, "a") == (FilePart(size=3 * MIB, stored=StoredPart(artifact_id="a")),)
+    assert await shown(rig, "a") == (FilePart(size=3 * MIB, stored=StoredPartRef(artifact_id="a")),)
 
 
 class Interrupted(RecordingArtifacts):

@@ -14,27 +14,27 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.conversation.memory import RememberedConversation
+from everloop.activities.conversation.conversation_memory import RememberedConversation
 from everloop.activities.model.models import Models
 from everloop.activities.publish import TRIES_TO_REMEMBER, ViewPublisher, finalize_artifacts, list_written
 from everloop.models.catalogue import Catalogue
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.conversations.store import Conversations
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.stores.blobs.local_blobs import LocalBlobs
+from everloop.stores.conversations.conversation_store import Conversations
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract import failures
+from everloop.workflows.contract.agent_settings import Memory
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.calls import PublishInput, SaveContextInput
 from everloop.workflows.contract.events import StatusChanged
-from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
+from everloop.workflows.contract.messages import FilePart, StoredPartRef, TextPart
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState
 from tests.stores.blobs.failing_blobs import FailingBlobs
 from tests.stores.examples import chunk
@@ -338,7 +338,7 @@ async def test_what_cannot_be_read_is_a_link(scene: Scene) -> None:
     scene.blobs.before_get = away
     await scene.ward.end(task, TaskState.CANCELED)
     seen = await scene.ward.shown(task, task.task_id)
-    link = FilePart(media_type="text/plain", stored=StoredPart(artifact_id=task.task_id))
+    link = FilePart(media_type="text/plain", stored=StoredPartRef(artifact_id=task.task_id))
     assert (seen.parts, seen.failed) == ((link,), True)
 
 

@@ -14,15 +14,15 @@ from redis.asyncio import Redis
 
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import Content, Row, ToolContext
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Append, Create
-from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.artifacts.writer import SEGMENT_BYTES
-from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.stores.blobs.local_blobs import LocalBlobs
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
-from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
+from everloop.workflows.contract.messages import DataPart, FilePart, StoredPartRef, TextPart
 from tests.support.rigs.artifacts.rig import (
     CONTEXT,
     MIB,
@@ -239,7 +239,7 @@ REFUSED: dict[str, Act] = {
     "half a character": lambda context: context.artifacts.write_file("b", "\ud800"),
     "no base64": lambda context: context.artifacts.create("b", [FilePart(content="Yw==!")]),
     "the part of another artifact": lambda context: context.artifacts.create(
-        "b", [FilePart(stored=StoredPart(artifact_id="a"))]
+        "b", [FilePart(stored=StoredPartRef(artifact_id="a"))]
     ),
 }
 
@@ -322,4 +322,6 @@ async def test_a_stream_of_any_size_takes_little_memory(redis: Redis, tmp_path: 
         async for piece in stores.read_part(CONTEXT, "a"):
             digest.update(piece)
         assert digest.hexdigest() == hashlib.sha256(b"".join(_much())).hexdigest()
-        assert await shown(rig, "a") == (FilePart(size=MEGABYTES * MIB, stored=StoredPart(artifact_id="a")),)
+        assert await shown(rig, "a") == (
+            FilePart(size=MEGABYTES * MIB, stored=StoredPartRef(artifact_id="a")),
+        )

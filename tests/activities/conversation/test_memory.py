@@ -12,12 +12,13 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
 from everloop.activities.model.models import Models
 from everloop.models.catalogue import Provider
+from everloop.workflows.contract.agent_settings import Memory
 from everloop.workflows.contract.calls import SaveContextInput, SaveContextResult
 from everloop.workflows.contract.failures import TRANSCRIPT_MISSING
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     FilePart,
-    StoredPart,
+    StoredPartRef,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -26,7 +27,6 @@ from everloop.workflows.contract.messages import (
     text_of,
 )
 from everloop.workflows.contract.names import name_calls
-from everloop.workflows.contract.settings import Memory
 from tests.support.rigs.conversation_rig import SUMMARY, ConversationRig, said
 from tests.support.rigs.model_rig import opened_models
 from tests.support.stores import count_kept, kept_messages
@@ -155,7 +155,7 @@ async def test_what_a_task_added_to_its_transcript_is_remembered(rig: Conversati
 
 
 IMAGES = tuple(
-    FilePart(filename=f"f{n}", media_type="image/png", size=9, stored=StoredPart(artifact_id=f"a{n}"))
+    FilePart(filename=f"f{n}", media_type="image/png", size=9, stored=StoredPartRef(artifact_id=f"a{n}"))
     for n in range(8)
 )
 ANSWER = AssistantMessage(text="Eight cats.")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.activities.conversation.memory import MAX_BLOCK_CHARACTERS, SummaryStep, next_step
+from everloop.activities.conversation.conversation_memory import MAX_BLOCK_CHARACTERS, SummaryStep, next_step
 from everloop.activities.conversation.recall import (
     MAX_ARGUMENT_CHARACTERS,
     MAX_CHARACTERS,
@@ -15,13 +15,13 @@ from everloop.activities.conversation.recall import (
     MAX_RESULT_CHARACTERS,
     remembered,
 )
-from everloop.stores.conversations.store import ConversationSummary
+from everloop.stores.conversations.conversation_store import ConversationSummary
 from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     FilePart,
     Part,
-    StoredPart,
+    StoredPartRef,
     SummaryMessage,
     TaskReference,
     TextPart,
@@ -66,7 +66,7 @@ def refused(reply: AssistantMessage) -> AssistantMessage:
 A = TextPart(text="a")
 DONE = AssistantMessage(text="Done.")
 WHY = "no secrets, please"
-FILE = FilePart(filename="f", size=3, stored=StoredPart(artifact_id="f1"))
+FILE = FilePart(filename="f", size=3, stored=StoredPartRef(artifact_id="f1"))
 INLINE = FilePart(media_type="image/png", filename="f", content="AA")
 SECRETIVE = FILE.model_copy(update={"metadata": {"token": "t"}})
 HI = AssistantMessage(text="Hi", reasoning="hm", model="m", usage=Usage(input_tokens=1))

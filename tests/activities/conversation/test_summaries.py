@@ -7,11 +7,11 @@ import pytest
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.conversation.memory import MAX_BLOCK_CHARACTERS
-from everloop.stores.conversations.store import ConversationSummary
+from everloop.activities.conversation.conversation_memory import MAX_BLOCK_CHARACTERS
+from everloop.stores.conversations.conversation_store import ConversationSummary
+from everloop.workflows.contract.agent_settings import Memory
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage
-from everloop.workflows.contract.settings import Memory
 from tests.support.rigs.conversation_rig import SUMMARY, conversation_rig, said
 from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply
 from tests.support.stores import count_kept

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from everloop import Plugin, mcp
-from everloop.agents.mcp.errors import McpProtocolError, McpTimeoutError, McpToolError
+from everloop.agents.mcp.mcp_errors import McpProtocolError, McpTimeoutError, McpToolError
 from everloop.agents.tool import digest_of
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ToolProgressed

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from everloop import Plugin, mcp
-from everloop.agents.mcp.errors import McpToolError
+from everloop.agents.mcp.mcp_errors import McpToolError
 from tests.support.rigs.mcp_rig import Caller, asker, everything_script, everything_server, opened, restart
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from everloop import Plugin, mcp
-from everloop.agents.mcp.errors import (
+from everloop.agents.mcp.mcp_errors import (
     McpError,
     McpProtocolError,
     McpSessionGoneError,

@@ -17,9 +17,9 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from structlog.testing import capture_logs
 
 from everloop import Plugin, mcp
-from everloop.agents.mcp.client import SessionPool
-from everloop.agents.mcp.definition import McpDefinition
-from everloop.agents.mcp.errors import (
+from everloop.agents.mcp.mcp_client import SessionPool
+from everloop.agents.mcp.mcp_definition import McpDefinition
+from everloop.agents.mcp.mcp_errors import (
     McpError,
     McpLostError,
     McpProtocolError,

@@ -10,12 +10,13 @@ from pydantic import JsonValue
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model.failures import RETRIES
+from everloop.activities.model.model_failures import RETRIES
 from everloop.activities.model.request import without_tools
 from everloop.models.catalogue import ModelEntry
 from everloop.models.interface import ModelRequest
 from everloop.stores.scripts import Lease, OvertakenError
 from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.events import (
     ArtifactChunk,
@@ -38,7 +39,6 @@ from everloop.workflows.contract.messages import (
     UserMessage,
     extend_digest,
 )
-from everloop.workflows.contract.settings import ModelSettings
 from tests.support.fakes.failing import failing
 from tests.support.rigs.model_rig import (
     PRICE,

@@ -7,13 +7,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.compaction import MAX_SUMMARY_CHARACTERS
-from everloop.activities.model.failures import FALL_BACK_AFTER, RETRIES
+from everloop.activities.model.model_failures import FALL_BACK_AFTER, RETRIES
 from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract.agent_settings import Compaction
 from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, UsageReported, Warned
 from everloop.workflows.contract.failures import MODEL_UNAVAILABLE, TRANSCRIPT_MISSING
 from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage, Usage
-from everloop.workflows.contract.settings import Compaction
 from tests.support.fakes.failing import failing
 from tests.support.rigs.model_rig import ModelRig, model_rig
 from tests.support.servers.scripted_openai import Answer, Reasoning, Refusal, Reply

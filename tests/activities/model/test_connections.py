@@ -10,8 +10,8 @@ from everloop.local.servers import LOOPBACK
 from everloop.models.catalogue import Provider
 from everloop.models.chat import Chat
 from everloop.models.interface import Ended, ModelRequest, TextDelta
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.failures import MODEL_REFUSED
-from everloop.workflows.contract.settings import ModelSettings
 from tests.support.rigs.model_rig import model_rig
 from tests.support.servers.scripted_openai import Raw, Refusal, Reply, ScriptedOpenAI
 from tests.support.servers.tls import certificate_of

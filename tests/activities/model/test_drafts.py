@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tools.call import AgentTools
+from everloop.activities.tools.tool_call import AgentTools
 from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.rendering import render_artifact
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.calls import RunToolInput

@@ -9,21 +9,21 @@ import pytest
 from pydantic import JsonValue
 
 from everloop import Agent, Plugin, mcp
-from everloop.activities.model.files import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
+from everloop.activities.model.model_files import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
 from everloop.agents.plugins import tools as plugin_of
 from everloop.agents.tool import digest_of, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.models.catalogue import ModelEntry
 from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.blobs.redis_blobs import RedisBlobs
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     FilePart,
     Part,
-    StoredPart,
+    StoredPartRef,
     SummaryMessage,
     TextPart,
     ToolCall,
@@ -49,7 +49,7 @@ async def store(rig: ModelRig, artifact_id: str, content: bytes) -> FilePart:
     part = NewPart("file", content, "image/png")
     change = Create(rig.task.task_id, (part,), complete=True, is_input=True)
     await rig.artifacts.apply(rig.context, artifact_id, change)
-    return FilePart(media_type="image/png", size=len(content), stored=StoredPart(artifact_id=artifact_id))
+    return FilePart(media_type="image/png", size=len(content), stored=StoredPartRef(artifact_id=artifact_id))
 
 
 def says(*parts: Part) -> UserMessage:
@@ -70,7 +70,7 @@ async def test_an_image_reaches_the_model() -> None:
     """An image is read from the context's store; of a deleted one the model reads that it is gone."""
     async with model_rig([Reply(["A cat."])]) as rig:
         part = await store(rig, "input-1", CONTENT)
-        gone = FilePart(media_type="image/png", stored=StoredPart(artifact_id="input-2"))
+        gone = FilePart(media_type="image/png", stored=StoredPartRef(artifact_id="input-2"))
         await rig.run(rig.changed(new=(says(TextPart(text="What?"), part, gone),)))
         assert rig.provider.requests[0].conversation[-1]["content"] == [
             {"type": "text", "text": "What?"},
@@ -257,7 +257,7 @@ async def test_a_long_text_of_the_client_is_read_on_to_its_end(
         part = NewPart("file", text.encode(charset), "text/plain")
         change = Create(rig.task.task_id, (part,), complete=True, is_input=True)
         await rig.artifacts.apply(rig.context, "input-1", change)
-        stored = StoredPart(artifact_id="input-1")
+        stored = StoredPartRef(artifact_id="input-1")
         file = FilePart(media_type="text/plain", size=len(text.encode(charset)), stored=stored)
         await rig.run(rig.changed(new=(says(file),)))
         request = rig.provider.requests[0]

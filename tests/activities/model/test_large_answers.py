@@ -11,7 +11,7 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from everloop import mcp
-from everloop.agents.peer.plugin import peer
+from everloop.agents.peer.peer_plugin import peer
 from everloop.gateway.auth.jwt import PUBLIC_ALGORITHMS, Jwks
 from everloop.gateway.errors import UnavailableNowError
 from everloop.models.catalogue import Provider

@@ -3,7 +3,7 @@
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.transcripts import RECENT_BYTES, RecentTranscripts
+from everloop.activities.cached_transcripts import RECENT_BYTES, RecentTranscripts
 from everloop.stores.transcripts import OpenedTranscript, Transcripts
 from everloop.workflows.contract.failures import TRANSCRIPT_MISSING
 from everloop.workflows.contract.messages import AssistantMessage, TranscriptMessage, extend_digest
@@ -28,7 +28,7 @@ class Reader:
 
         async def read(known: int) -> OpenedTranscript:
             self.read_from.append(known)
-            return await self.transcripts.open("task", "run", len(messages), known=known)
+            return await self.transcripts.open("task", "run", len(messages), cached=known)
 
         told = extend_digest("", messages) if digest is None else digest
         return await self.recent.open("task", len(messages), told, read)

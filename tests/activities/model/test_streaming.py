@@ -9,15 +9,15 @@ from uuid import uuid4
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from everloop.activities.model.artifacts import ArtifactStreams
+from everloop.activities.model.artifact_streams import ArtifactStreams
+from everloop.activities.model.call_events import DeltaPublisher
 from everloop.activities.model.drafts import ResponseDraft
-from everloop.activities.model.events import DeltaPublisher
 from everloop.activities.model.reply import ArgumentsDelta
 from everloop.agents.artifact_tools import artifacts
 from everloop.models.interface import TextDelta, ThoughtDelta
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, Thought
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskRef

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from everloop.activities.narrator.narrator import NarrationTerms
-from everloop.stores.log.interface import START
+from everloop.stores.log.log_types import START
 from everloop.workflows.contract.events import Narrated, TaskEvent
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk, status

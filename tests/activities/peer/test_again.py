@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from starlette.responses import JSONResponse
 from temporalio.activity import ActivityCancellationDetails
 
-from everloop.agents.peer.plugin import peer
+from everloop.agents.peer.peer_plugin import peer
 from everloop.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.names import call_key
 from everloop.workflows.contract.questions import QuestionKind, answer_with

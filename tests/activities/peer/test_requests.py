@@ -12,9 +12,9 @@ import pytest_asyncio
 from opentelemetry import trace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from everloop.agents.peer import connection
-from everloop.agents.peer.answers import MAX_SENT
-from everloop.agents.peer.plugin import peer
+from everloop.agents.peer import peer_connection
+from everloop.agents.peer.peer_answers import MAX_SENT
+from everloop.agents.peer.peer_plugin import peer
 from everloop.runtime.outbound.policy import Allowance, WebhookPolicy
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import Identity
@@ -275,8 +275,8 @@ async def test_credentials_stay_at_the_origin_of_the_card(
     async def resolved(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    monkeypatch.setattr(connection, "system_tls", lambda: client)
-    monkeypatch.setattr(connection, "WebhookPolicy", lambda: WebhookPolicy(allowance, resolved))
+    monkeypatch.setattr(peer_connection, "system_tls", lambda: client)
+    monkeypatch.setattr(peer_connection, "WebhookPolicy", lambda: WebhookPolicy(allowance, resolved))
     async with (
         running_peer() as remote,
         running_tls_proxy(int(remote.url.rpartition(":")[2]), server) as port,

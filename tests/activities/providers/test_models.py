@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from everloop.activities.model.clients import FINAL_ANSWER
 from everloop.agents.plugins import tools
 from everloop.models.catalogue import ModelEntry
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.events import IterationStarted, ToolCalled
 from everloop.workflows.contract.failures import MODEL_UNAVAILABLE
-from everloop.workflows.contract.settings import ModelSettings
 from tests.support.rigs.model_rig import QUESTION, ModelRig, agent, model_rig, provider_at, search
 from tests.support.servers.scripted_openai import (
     Answer,

@@ -14,7 +14,7 @@ from everloop.agents.plugins import narrator
 from everloop.models.catalogue import Catalogue, Provider
 from everloop.models.chat import Chat
 from everloop.models.responses import Responses
-from everloop.runtime.settings import StartError
+from everloop.runtime.environment import StartError
 from everloop.workflows.contract.messages import AssistantMessage
 from tests.support.fakes.models import PlayedModel
 

@@ -9,10 +9,10 @@ from google.protobuf.json_format import ParseDict
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
-from everloop.activities.push.delivery import DELIVERY_TIME, Answer, Webhooks
+from everloop.activities.push.delivery import DELIVERY_TIME, WebhookResponse, Webhooks
 from everloop.stores.keys import head_key, log_key, push_configs_key
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.scripts import Lease, OvertakenError
 from everloop.stores.tool_records import ToolRecords
@@ -395,7 +395,9 @@ class Replacing(Webhooks):
         super().__init__(LOOPBACK_ALLOWED)
         self._before, self._after = before, after
 
-    async def post(self, url: str, content: bytes, headers: Mapping[str, str], *, owner: str = "") -> Answer:
+    async def post(
+        self, url: str, content: bytes, headers: Mapping[str, str], *, owner: str = ""
+    ) -> WebhookResponse:
         await self._before(url)
         answer = await super().post(url, content, headers, owner=owner)
         await self._after(url)

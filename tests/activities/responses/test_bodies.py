@@ -9,7 +9,7 @@ import pytest
 from everloop.models.catalogue import Catalogue, ModelEntry
 from everloop.models.interface import ModelRequest, OutputSchema
 from everloop.models.responses import responses_body
-from everloop.workflows.contract.settings import ModelSettings
+from everloop.workflows.contract.agent_settings import ModelSettings
 from tests.support.fakes.responses import (
     ANSWERING,
     ASKING,

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tools.catalogue import AgentCatalogue, list_task_tools
+from everloop.activities.tools.agent_catalogue import AgentCatalogue, list_task_tools
 from everloop.agents.agent import Agent
 from everloop.agents.delegation import sub_agent
 from everloop.agents.guard import guard
@@ -20,8 +20,8 @@ from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, digest_of, listed, listed_spec_of, tool
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract import failures

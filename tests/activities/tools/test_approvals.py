@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, JsonValue, computed_field
 
 from everloop.agents.agent import AgentApproval
 from everloop.agents.guard import guard
-from everloop.agents.questions import InputRequired
+from everloop.agents.question_exceptions import InputRequired
 from everloop.agents.tool import Tool, ToolApproval, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.tool_records import Claim

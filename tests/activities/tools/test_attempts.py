@@ -14,13 +14,13 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.tools.vetting import phase_key
 from everloop.agents.limits import Retries
-from everloop.agents.questions import InputRequired
+from everloop.agents.question_exceptions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.telemetry.logs import chain_of
 from everloop.stores.keys import outcomes_key, records_key
-from everloop.stores.log.interface import Published
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import Published
 from everloop.stores.scripts import Lease, OvertakenError, Step
 from everloop.stores.tool_records import Claim, Claimed, ToolRecords, reply_call
 from everloop.workflows.contract.calls import ToolReply
@@ -83,7 +83,9 @@ async def test_a_call_that_another_attempt_was_seen_at_has_begun(redis: Redis) -
     await payment.watched.held.wait()
     async with redis.pipeline(transaction=True) as pipeline:
         pipeline.flushdb()
-        pipeline.hset(records_key(payment.task_id), reply_call("run", payment.call("pay").asked_at, 0), "")
+        pipeline.hset(
+            records_key(payment.task_id), reply_call("run", payment.call("pay").reply_position, 0), ""
+        )
         await pipeline.execute()
     result = await second
     payment.gate.set()
@@ -241,7 +243,7 @@ class Payment(ToolRig):
 
     async def note_reply(self) -> None:
         """Record the model's reply with the call."""
-        asked = Lease(self.task_id, reply_call("run", self.call("pay").asked_at, 0), "model")
+        asked = Lease(self.task_id, reply_call("run", self.call("pay").reply_position, 0), "model")
         await self.records.claim(asked, seconds=0)
 
     async def begin(self) -> "asyncio.Task[ToolReply]":

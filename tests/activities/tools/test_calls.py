@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from temporalio.testing import ActivityEnvironment
 
 from everloop.agents.limits import Retries
-from everloop.agents.questions import InputRequired
+from everloop.agents.question_exceptions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.tool_records import ToolRecords

@@ -13,12 +13,12 @@ from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.tools import function
-from everloop.activities.tools.results import MOST_CACHED
+from everloop.activities.tools.tool_results import MOST_CACHED
 from everloop.agents.errors import ToolDefinitionError
 from everloop.agents.hooks import HookContext
 from everloop.agents.limits import Retries
 from everloop.agents.plugins import Plugin
-from everloop.agents.questions import InputRequired
+from everloop.agents.question_exceptions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.tool_records import ToolResults
@@ -409,7 +409,7 @@ async def test_a_result_is_as_old_as_its_call(
 ) -> None:
     """The age of a result counts from its call, so that a suspended worker caches no stale one."""
     rig = Rates(ToolResults(redis), "context")
-    monkeypatch.setattr("everloop.activities.tools.results.monotonic", lambda: frozen * len(rig.runs))
+    monkeypatch.setattr("everloop.activities.tools.tool_results.monotonic", lambda: frozen * len(rig.runs))
     again = [await rig.rate(USD, owner=rig.task_id) for _ in range(2)][1]
     assert again.cached == is_cached
 

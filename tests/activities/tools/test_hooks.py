@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from everloop.activities.hooks import Hooks, PluginFailedError
+from everloop.activities.hook_runner import Hooks, PluginFailedError
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin

@@ -10,16 +10,16 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop import Agent, Plugin, sub_agent
-from everloop.activities.conversation.memory import RememberedConversation
+from everloop.activities.cached_transcripts import CachedTranscripts
+from everloop.activities.conversation.conversation_memory import RememberedConversation
 from everloop.activities.model.models import Models
-from everloop.activities.tools.call import AgentTools
-from everloop.activities.tools.catalogue import AgentCatalogue
-from everloop.activities.transcripts import CachedTranscripts
+from everloop.activities.tools.agent_catalogue import AgentCatalogue
+from everloop.activities.tools.tool_call import AgentTools
 from everloop.agents.hooks import HookContext
 from everloop.agents.registry import AgentRegistry
 from everloop.models.catalogue import Catalogue
-from everloop.stores.conversations.store import Conversations
-from everloop.stores.log.store import TaskViews
+from everloop.stores.conversations.conversation_store import Conversations
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts

@@ -7,7 +7,7 @@ import pytest
 
 from everloop.agents.limits import Retries
 from everloop.agents.plugins import request_input
-from everloop.agents.questions import InputRequired
+from everloop.agents.question_exceptions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.tool_records import Claim

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tools.results import bounded
+from everloop.activities.tools.tool_results import bounded
 from everloop.agents.guard import guard
 from everloop.agents.hooks import Veto
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.stores.artifacts.errors import ArtifactOvertakenError
+from everloop.stores.artifacts.artifact_errors import ArtifactOvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.calls import StoreResultInput
 from everloop.workflows.contract.events import ToolCompleted

@@ -7,9 +7,9 @@ import pytest
 from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.tools.records import MAX_KEPT_BYTES
+from everloop.activities.tools.records import MAX_STORED_BYTES
 from everloop.agents.limits import Retries
-from everloop.agents.questions import InputRequired
+from everloop.agents.question_exceptions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.tool_records import Claim, ToolRecords
@@ -184,7 +184,7 @@ def _keeping(value: JsonValue) -> Tool:
 
 
 NOT_KEPT = [
-    ("x" * (MAX_KEPT_BYTES - 1), "65537 bytes of JSON, and a call may keep 65536; write the rest into an"),
+    ("x" * (MAX_STORED_BYTES - 1), "65537 bytes of JSON, and a call may keep 65536; write the rest into an"),
     (float("nan"), "keep takes a JSON value, and this is none: Out of range float values"),
     ([object()], "keep takes a JSON value, and this is none: Object of type object"),
 ]

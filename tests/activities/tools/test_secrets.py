@@ -7,8 +7,8 @@ import pytest
 from pydantic import JsonValue
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from everloop.activities.tools.secrets import SecretReader, SecretUnavailableError
-from everloop.agents.questions import AuthRequired, InputRequired
+from everloop.activities.tools.secret_reader import SecretReader, SecretUnavailableError
+from everloop.agents.question_exceptions import AuthRequired, InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.secrets import Secrets

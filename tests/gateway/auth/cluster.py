@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.workflows.contract.names import context_key
 from tests.gateway.grpc_harness import running_grpc_gateway

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.auth.cluster import Cluster, running_cluster
 from tests.support.wires.wires import NAMES, Wire
 

@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.settings import GatewaySettings
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.http_extension import HTTP_BASE
 from tests.gateway.harness import RunningGateway, key_scheme, running_gateway
 

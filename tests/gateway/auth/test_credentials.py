@@ -10,8 +10,8 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.api_keys import add_key, new_key, remove_key
-from everloop.gateway.auth.settings import AuthSettings, make_authenticator
-from everloop.stores.log.store import TaskViews
+from everloop.gateway.auth.auth_settings import AuthSettings, make_authenticator
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.support.servers.tokens import AUDIENCE, ISSUER, SigningKey, running_issuer
 from tests.support.wires.wires import NAMES, Reply, all_wires

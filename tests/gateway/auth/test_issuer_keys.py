@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from everloop.gateway.auth.jwt import (
+    CACHE_SECONDS,
     FRESH,
-    KEPT,
     PUBLIC_ALGORITHMS,
     REFETCH_PAUSE,
     Jwks,
@@ -107,11 +107,11 @@ async def test_known_keys_hold_for_an_hour_without_the_issuer(site: Site) -> Non
     """Tokens with an unknown key get 503 during the outage; after the hour, so do tokens with cached keys."""
     assert await site.takes(OLD.token())
     site.issuer.status = 503
-    site.now = KEPT
+    site.now = CACHE_SECONDS
     assert await site.takes(OLD.token())
     with pytest.raises(UnavailableNowError):
         await site.takes(NEW.token())
-    site.now = KEPT + REFETCH_PAUSE
+    site.now = CACHE_SECONDS + REFETCH_PAUSE
     with pytest.raises(UnavailableNowError):
         await site.takes(OLD.token())
 

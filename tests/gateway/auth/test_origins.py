@@ -7,7 +7,7 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.harness import Named, RunningGateway, running_gateway, unique
 
 PUBLIC = "agents.example.org"

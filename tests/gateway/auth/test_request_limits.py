@@ -12,9 +12,9 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl, RequestLimits
 from everloop.gateway.errors import UnavailableNowError
-from everloop.gateway.http.errors import as_a2a
+from everloop.gateway.http.http_errors import as_a2a
 from everloop.runtime.redis import connect_redis
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.quotas import LimitSettings, Quotas, Rate
 from tests.gateway.grpc_harness import running_grpc_gateway
 from tests.gateway.harness import Named, PromptModel, RunningGateway, running_gateway, stand_in_worker, unique

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from a2a.types import a2a_pb2 as pb
 
-from everloop.gateway.http.calls import RawRoute
+from everloop.gateway.http.http_calls import RawRoute
 from everloop.workflows.contract.http_extension import HTTP_BASE, Address
 from tests.gateway.auth.cluster import DOWNLOADS, OF_NO_TASK, Cluster, operations_of
 from tests.gateway.auth.test_scopes import is_not_found

@@ -8,7 +8,7 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import AGENT, PromptModel, unheard

@@ -28,10 +28,10 @@ from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.schemes import Authenticator
+from everloop.gateway.cards.card_routes import card_routes
 from everloop.gateway.cards.cards import Cards, CardSettings
-from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey, CardKeySettings, load_card_key
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.support.a2a_client import BINDINGS, Binding, connected
 

@@ -22,7 +22,7 @@ from everloop.gateway.auth.schemes import Authenticator, ProxyCertificateScheme
 from everloop.gateway.context import CallHeaders
 from everloop.gateway.http.server import GatewayProtocol
 from everloop.gateway.settings import GatewaySettings
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.harness import AGENT, NO_ATTACHMENTS
 from tests.support.growth import assert_grows_no_faster, work_of
 from tests.support.stores import stores_of

@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.harness import RunningGateway, running_gateway
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}

@@ -23,7 +23,7 @@ from everloop.gateway.errors import (
     translate_temporal_errors,
 )
 from everloop.runtime.temporal.describe import UNAVAILABLE
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.grpc_harness import MESSAGE_BYTES, GrpcGateway
 from tests.gateway.harness import RunningGateway, running_gateway, unique
 from tests.support.wires.operations import Json

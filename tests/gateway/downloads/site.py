@@ -8,10 +8,10 @@ import httpx
 
 from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.blobs import LinkTerms
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.log.store import TaskViews
+from everloop.stores.blobs.redis_blobs import RedisBlobs
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.harness import RunningGateway
 from tests.support.stores import redis_of

@@ -10,7 +10,7 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.downloads.site import (
     CONTENT,
     LINK_SECONDS,

@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
 from everloop.stores.artifacts.changes import NewPart
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.artifacts import PartKind
 from tests.gateway.downloads.site import MIB, FailingArtifacts, Site, check_error, file
 from tests.gateway.harness import running_gateway, unique

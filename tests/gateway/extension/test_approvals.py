@@ -16,8 +16,8 @@ from temporalio.client import Client
 
 from everloop import client as clients
 from everloop.gateway.auth.access import AccessControl
-from everloop.runtime.protocol.tasks import timestamp
-from everloop.stores.log.store import TaskViews
+from everloop.runtime.protocol.a2a_tasks import timestamp
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.http_extension import HTTP_BASE

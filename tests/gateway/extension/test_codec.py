@@ -20,9 +20,9 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.schemes import Authenticator, ProxyCertificateScheme
-from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
-from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.log.store import TaskViews
+from everloop.runtime.temporal.blob_payloads import THRESHOLD, data_converter
+from everloop.stores.blobs.redis_blobs import RedisBlobs
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.harness import Named, RunningGateway, key_scheme, running_gateway
 from tests.support.encryption import keyring
 from tests.support.secret_search import contains

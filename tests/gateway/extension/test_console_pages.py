@@ -9,7 +9,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from everloop.gateway.console.routes import console_routes
+from everloop.gateway.console.console_routes import console_routes
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.errors import TaskUnknownError
-from everloop.gateway.http.calls import Body, Call, answer, call_route
-from everloop.gateway.http.errors import ConflictError, unserved
+from everloop.gateway.http.http_calls import HttpCall, RequestBody, answer, call_route
+from everloop.gateway.http.http_errors import ConflictError, unserved
 from everloop.gateway.http.requests import BodyLimits, HttpContext
 from everloop.workflows.contract.http_extension import HTTP_BASE
 from tests.gateway.harness import key_scheme
@@ -41,25 +41,25 @@ FAILURES: dict[str, Exception] = {
 }
 
 
-class _Change(Body):
+class _Change(RequestBody):
     expected: ClassVar[str] = '{"newTitle": "…"}'
     new_title: str
 
 
-async def _show(call: Call) -> Response:
+async def _show(call: HttpCall) -> Response:
     page = call.page
     return answer({"owner": call.owner, "id": call.id(), "size": page.size, "token": page.token})
 
 
-async def _change(call: Call) -> Response:
+async def _change(call: HttpCall) -> Response:
     return answer({"title": (await call.body(_Change)).new_title}, 201)
 
 
-async def _remove(call: Call) -> Response:
+async def _remove(call: HttpCall) -> Response:
     return answer({"owner": call.owner})
 
 
-async def _fail(call: Call) -> Response:
+async def _fail(call: HttpCall) -> Response:
     raise FAILURES[call.id()]
 
 

@@ -10,7 +10,7 @@ from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest
 from temporalio.client import Client
 
 from everloop.gateway.extension.health import Gauges
-from everloop.gateway.tasks.tasks import Tasks
+from everloop.gateway.tasks.task_workflows import Tasks
 from everloop.local.servers import LOOPBACK
 from everloop.workflows.contract.tasks import AgentSpec
 from tests.gateway.harness import task_input, unique

@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowFailureError
 
 from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import REASON, StatusChanged
 from everloop.workflows.contract.messages import AgentMessage

@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.http_extension import HTTP_BASE
 from everloop.workflows.contract.messages import AssistantMessage, text_of

@@ -12,15 +12,15 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
-from everloop.activities.schedules import ScheduledTasks
+from everloop.activities.scheduled_tasks import ScheduledTasks
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.extension import schedules
+from everloop.gateway.extension import schedule_handlers
 from everloop.gateway.settings import Attachments
 from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.artifact_store import ArtifactSettings
 from everloop.stores.artifacts.schedule_files import make_schedule_files
-from everloop.stores.artifacts.store import ArtifactSettings
-from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.log.store import TaskViews
+from everloop.stores.blobs.redis_blobs import RedisBlobs
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.quotas import LimitSettings, Quotas
@@ -107,7 +107,7 @@ async def test_tasks_of_schedules_count_as_requests(
     client: Client, redis_url: str, model: PromptModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task over the rate waits, because its owner's other requests may have used up the rate."""
-    monkeypatch.setattr("everloop.activities.schedules.LONGEST_WAIT", timedelta(seconds=2))
+    monkeypatch.setattr("everloop.activities.scheduled_tasks.LONGEST_WAIT", timedelta(seconds=2))
     owner = unique("owner")
     async with office(client, redis_url, model, requests_per_minute=60, request_burst=2) as http:
         waited = [await _run(http, owner, "Hi.") for _ in range(3)]
@@ -126,7 +126,7 @@ async def test_schedules_that_are_made_at_once_are_counted(
     client: Client, redis_url: str, model: PromptModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Temporal lists a schedule only after a while; a repeated or removed one takes no room."""
-    monkeypatch.setattr(schedules, "MOST", 3)
+    monkeypatch.setattr(schedule_handlers, "MOST", 3)
     owner = unique("owner")
     async with office(client, redis_url, model) as http:
 

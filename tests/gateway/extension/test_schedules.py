@@ -17,21 +17,21 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.activities.schedules import ScheduledTasks
+from everloop.activities.scheduled_tasks import ScheduledTasks
 from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import Attachments
 from everloop.runtime.redis import connect_redis
-from everloop.runtime.schedules.definition import ScheduleDefinition, schedule_id
 from everloop.runtime.schedules.recurrence import Recurrence
+from everloop.runtime.schedules.schedule_definition import ScheduleDefinition, schedule_id
 from everloop.runtime.schedules.schedules import Schedules
-from everloop.runtime.temporal.payloads import data_converter
+from everloop.runtime.temporal.blob_payloads import data_converter
+from everloop.stores.artifacts.artifact_store import ArtifactSettings, make_artifacts
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.schedule_files import make_schedule_files
-from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
-from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.log.store import TaskViews
+from everloop.stores.blobs.redis_blobs import RedisBlobs
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.quotas import LimitSettings, Quotas

@@ -22,7 +22,7 @@ from everloop.gateway.auth.access import AccessControl, RequestLimits
 from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import TooManyRequestsError, UnauthenticatedError
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.grpc_harness import BODY_BYTES, SERVICE, GrpcGateway, refused, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique
 from tests.support.a2a_client import connected, request, send

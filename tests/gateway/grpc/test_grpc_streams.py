@@ -19,7 +19,7 @@ from everloop.gateway.http.server import AddressInUseError
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.local.servers import LOOPBACK
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique
 from tests.support.a2a_client import connected, request, send

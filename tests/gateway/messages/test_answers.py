@@ -8,7 +8,7 @@ from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
 
 from everloop.gateway.errors import AnswerInvalidError
-from everloop.gateway.operations.answers import Answers
+from everloop.gateway.operations.question_answers import Answers
 from everloop.stores.secrets import Secrets
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Question, QuestionKind

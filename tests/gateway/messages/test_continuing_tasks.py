@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.messages import UserMessage, content_digest
 from everloop.workflows.contract.tasks import TaskInput, TaskState, TaskView

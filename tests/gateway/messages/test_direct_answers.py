@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from everloop.agents.agent import Agent
 from everloop.gateway.context import ANONYMOUS
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.names import derive_task_id

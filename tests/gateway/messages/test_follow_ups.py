@@ -9,7 +9,7 @@ from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from temporalio.client import Client
 
 from everloop.gateway.operations import handler
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import PromptModel, RunningGateway, StoodIn, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send

@@ -12,17 +12,17 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl, RequestLimits
 from everloop.gateway.context import ANONYMOUS
-from everloop.gateway.operations.files import InputFiles
-from everloop.gateway.requests.parts import InputFile
+from everloop.gateway.operations.input_files import InputFiles
+from everloop.gateway.requests.incoming_parts import InputFile
 from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts.artifact_store import FRESH, Artifacts
 from everloop.stores.artifacts.changes import Change, Create, NewPart
 from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES
-from everloop.stores.artifacts.store import FRESH, Artifacts
-from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.log.store import TaskViews
+from everloop.stores.blobs.redis_blobs import RedisBlobs
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.quotas import LimitSettings, Quotas
 from everloop.workflows.contract.artifacts import StoredArtifact
-from everloop.workflows.contract.messages import FilePart, StoredPart
+from everloop.workflows.contract.messages import FilePart, StoredPartRef
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import TaskState
@@ -61,7 +61,7 @@ async def test_a_file_is_stored_before_the_task_hears_of_it(
             media_type="image/png",
             filename="plot 1.png",
             size=len(PNG),
-            stored=StoredPart(artifact_id=stored.artifact_id),
+            stored=StoredPartRef(artifact_id=stored.artifact_id),
         ),
         FilePart(filename="a.pdf", url="https://there.example/a.pdf"),
     )

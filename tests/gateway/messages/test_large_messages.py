@@ -13,14 +13,20 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from everloop.gateway.context import ANONYMOUS
-from everloop.gateway.requests.parts import MAX_FILES, MAX_INLINE_BYTES, read_parts, size_of, with_files
-from everloop.runtime.temporal.payloads import data_converter
-from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.log.store import TaskViews
-from everloop.workflows.contract.messages import FilePart, StoredPart, TaskReference, UserMessage
+from everloop.gateway.requests.incoming_parts import (
+    MAX_FILES,
+    MAX_INLINE_BYTES,
+    read_parts,
+    size_of,
+    with_files,
+)
+from everloop.runtime.temporal.blob_payloads import data_converter
+from everloop.stores.blobs.redis_blobs import RedisBlobs
+from everloop.stores.log.log_store import TaskViews
+from everloop.workflows.contract.messages import FilePart, StoredPartRef, TaskReference, UserMessage
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.parts import is_text
-from everloop.workflows.limits import MAX_UNREAD_BYTES
+from everloop.workflows.task_limits import MAX_UNREAD_BYTES
 from tests.gateway.harness import PromptModel, RunningGateway, StoodIn, running_gateway, unique, working
 from tests.support.a2a_client import connected, request, send
 from tests.support.stores import redis_of
@@ -112,7 +118,9 @@ def test_a_large_part_is_a_file_that_models_read_as_text(part: Part, media_type:
     message, (file,) = with_files(UserMessage(message_id="m", parts=read))
     assert message.parts == (
         FilePart(
-            media_type=media_type, size=len(content.encode()), stored=StoredPart(artifact_id=file.artifact_id)
+            media_type=media_type,
+            size=len(content.encode()),
+            stored=StoredPartRef(artifact_id=file.artifact_id),
         ),
     )
     assert is_text(media_type)

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from everloop.agents.agent import Agent
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import (
     PromptModel,

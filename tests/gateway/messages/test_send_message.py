@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl, RequestLimits
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
 from everloop.workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
 from everloop.workflows.contract.tasks import TaskState as State

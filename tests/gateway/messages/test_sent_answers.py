@@ -10,7 +10,7 @@ from google.protobuf.json_format import ParseDict
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.questions import QUESTION, WITHHELD, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import REFUSED, RunningGateway, StoodIn, running_gateway, stand_in_worker, unique

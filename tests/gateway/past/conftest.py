@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
 from tests.gateway.harness import RunningGateway, running_gateway, unique, working
 from tests.support.fakes.ports import CountingTools, Script, ScriptedModel

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.harness import key_scheme, running_gateway, unique
 from tests.gateway.past.conftest import AGENT, PastSite, calling, saying
 from tests.stores.examples import said, submitted

@@ -11,7 +11,7 @@ from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 from temporalio.client import Client
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.gateway.harness import (
     PromptModel,

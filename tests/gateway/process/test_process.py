@@ -20,9 +20,9 @@ from everloop.gateway.http.server import listen
 from everloop.gateway.settings import GatewaySettings
 from everloop.local.servers import LOOPBACK, free_port
 from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.s3 import S3Blobs
+from everloop.stores.blobs.s3_blobs import S3Blobs
 from everloop.workflows.contract.names import context_key
 from tests.gateway.harness import PromptModel, unique
 from tests.gateway.process.gateways import outcomes, running_process, started

@@ -11,11 +11,11 @@ from everloop.activities.publish import ViewPublisher
 from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.gateway.operations.push import PushOperations
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries
 from everloop.stores.tool_records import ToolRecords
-from everloop.worker import Ports, WorkerSettings, running_workers
+from everloop.worker import WorkerPorts, WorkerSettings, running_workers
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique
 from tests.support.fakes.ports import CountingTools, FixedAgents, RecordingContext, RecordingTranscripts
@@ -51,7 +51,7 @@ async def running_push_harness(client: Client, redis: Redis) -> AsyncGenerator[P
     port = PushDelivering(
         configs, views, TaskWorkflows(client, artifacts), Webhooks(LOOPBACK_ALLOWED), ToolRecords(redis)
     )
-    ports = Ports(
+    ports = WorkerPorts(
         model,
         CountingTools(),
         RecordingTranscripts(),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskState, TaskStatus

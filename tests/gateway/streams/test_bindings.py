@@ -13,7 +13,7 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError
 from everloop.gateway.operations.operation import OpenStreams
 from everloop.gateway.tasks.fanout import EventFanout, OnIdle, Subscription
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.gateway.harness import Named, PromptModel, RunningGateway, running_gateway, unique
 from tests.gateway.streams.followed_tasks import working_task
 from tests.gateway.streams.sse import all_of, message, stream

@@ -11,8 +11,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from everloop.gateway.tasks.fanout import EventFanout, Subscription
 from everloop.runtime.redis import cancel, connect_redis
-from everloop.stores.log.interface import START, StreamedEvent
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START, StreamedEvent
 from everloop.workflows.contract.events import StatusChanged, Thought
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import a_view, unique

@@ -10,8 +10,8 @@ from a2a.types import a2a_pb2 as pb
 from a2a.types.a2a_pb2 import TaskState as A2AState
 from temporalio.client import Client
 
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, ToolCalled, Warned
 from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 from everloop.workflows.contract.messages import TextPart

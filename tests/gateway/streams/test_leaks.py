@@ -16,8 +16,8 @@ from temporalio.client import Client
 
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from tests.gateway.harness import RunningGateway, running_gateway
 from tests.gateway.streams.followed_tasks import FollowedTask, working_task
 from tests.support.servers.processes import running_valkey

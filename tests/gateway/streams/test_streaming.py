@@ -14,11 +14,11 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from everloop.gateway.http.requests import A2ARequest
-from everloop.gateway.requests.messages import IncomingMessage
+from everloop.gateway.requests.incoming_messages import IncomingMessage
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import log_key
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.events import Narrated, ProviderToolRan, TaskEvent
 from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 from everloop.workflows.contract.tasks import TaskState

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from everloop.gateway.tasks.streams import StreamItem, UntilEnd, UntilReply
-from everloop.stores.log.interface import START, Snapshot, StreamedEvent
+from everloop.stores.log.log_types import START, Snapshot, StreamedEvent
 from everloop.workflows.contract.events import StatusChanged, Thought
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState

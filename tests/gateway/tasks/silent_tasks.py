@@ -19,13 +19,13 @@ from temporalio.worker import Worker
 from everloop.gateway.context import Viewer
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.sweep import Sweep
-from everloop.gateway.tasks.tasks import Tasks, submitted_view
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.gateway.tasks.task_workflows import Tasks, submitted_view
+from everloop.gateway.tasks.workflow_runs import Runs
+from everloop.stores.artifacts.artifact_store import Artifacts
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import TextPart

@@ -13,7 +13,7 @@ from temporalio.client import Client
 
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import RunningGateway, StoodIn, running_gateway, stand_in_worker, unique
 from tests.support.a2a_client import Answer, connected, request, send

@@ -17,8 +17,8 @@ from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.tasks import snapshots as large_tasks
 from everloop.runtime.redis import connect_redis
 from everloop.stores.lifetimes import RetentionSettings
-from everloop.stores.log.interface import Snapshot
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import Snapshot
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import Artifact, TaskView
 from everloop.workflows.contract.tasks import TaskState as State

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 from tests.gateway.harness import Named, RunningGateway, a_view, running_gateway, unique

@@ -10,11 +10,11 @@ from temporalio.client import Client
 
 from everloop.gateway.errors import GatewayError, NoWorkerError, PayloadLostError, PayloadsUnavailableError
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.tasks import Tasks
+from everloop.gateway.tasks.task_workflows import Tasks
 from everloop.runtime.blobs import BlobError, BlobMissingError, BlobsUnavailableError
-from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
-from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.log.store import TaskViews
+from everloop.runtime.temporal.blob_payloads import THRESHOLD, data_converter
+from everloop.stores.blobs.redis_blobs import RedisBlobs
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskState as State
 from everloop.workflows.contract.tasks import TaskStatus

@@ -16,12 +16,12 @@ from temporalio.worker import Worker
 
 from everloop.cli.reindex.listed_tasks import Chosen, FoundTask, listed_tasks
 from everloop.gateway.tasks.fanout import EventFanout
-from everloop.gateway.tasks.tasks import Tasks
+from everloop.gateway.tasks.task_workflows import Tasks
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.temporal.executions import TaskExecutions
 from everloop.stores.keys import head_key, log_key
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import (

@@ -10,8 +10,8 @@ from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 from temporalio.client import Client
 
 from everloop.gateway.tasks.fanout import EventFanout
-from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
-from everloop.stores.log.store import TaskViews
+from everloop.gateway.tasks.workflow_runs import Alive, RunEnd, Runs, StuckRun
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import REASON, Warned
 from everloop.workflows.contract.messages import text_of
@@ -151,7 +151,7 @@ class CountingRuns(Runs):
         self.asked = 0
         self.gate = asyncio.Event()
 
-    async def state(self, task_id: str) -> RunEnd | Stuck | Alive:
+    async def state(self, task_id: str) -> RunEnd | StuckRun | Alive:
         self.asked += 1
         await self.gate.wait()
         return await super().state(task_id)

@@ -12,10 +12,10 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from everloop.gateway.errors import TemporalUnavailableError
-from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
-from everloop.gateway.tasks.tasks import submitted_view
+from everloop.gateway.tasks.task_workflows import submitted_view
+from everloop.gateway.tasks.workflow_runs import Alive, RunEnd, Runs, StuckRun
 from everloop.runtime.redis import connect_redis
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.events import StatusChanged, Warned
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
@@ -96,14 +96,14 @@ async def test_tasks_of_sub_agents_are_left_to_their_parents(client: Client, vie
 class FoundRuns(Runs):
     """Finds the runs of a test, some on each page. Tasks whose names begin with `alive` go on."""
 
-    def __init__(self, client: Client, ended: Sequence[str] = (), stuck: Sequence[Stuck] = ()) -> None:
+    def __init__(self, client: Client, ended: Sequence[str] = (), stuck: Sequence[StuckRun] = ()) -> None:
         super().__init__(client)
         self._ended, self._stuck = ended, stuck
         self.since: list[datetime] = []
         self.failure: Exception | None = None
         self.failing: str = ""
 
-    async def state(self, task_id: str) -> RunEnd | Stuck | Alive:
+    async def state(self, task_id: str) -> RunEnd | StuckRun | Alive:
         if task_id == self.failing:
             raise TemporalUnavailableError
         if task_id.startswith("alive"):
@@ -117,12 +117,12 @@ class FoundRuns(Runs):
             raise self.failure
         yield list(self._ended[-1:])
 
-    async def stuck(self) -> AsyncGenerator[list[Stuck]]:
+    async def stuck(self) -> AsyncGenerator[list[StuckRun]]:
         if self.failure:
             raise self.failure
         yield list(self._stuck)
 
-    async def cause(self, stuck: Stuck) -> str:
+    async def cause(self, stuck: StuckRun) -> str:
         return "a bug"
 
 

@@ -5,12 +5,12 @@ from redis.asyncio import Redis
 from temporalio.client import Client
 
 from everloop.gateway.errors import PayloadsUnavailableError
-from everloop.gateway.tasks.tasks import Tasks
+from everloop.gateway.tasks.task_workflows import Tasks
 from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.log.store import TaskViews
-from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
+from everloop.stores.log.log_store import TaskViews
+from everloop.workflows.contract.messages import DataPart, FilePart, StoredPartRef, TextPart
 from everloop.workflows.contract.names import child_task_id, context_key
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.gateway.downloads.site import FailingArtifacts
@@ -101,7 +101,7 @@ async def test_a_view_that_comes_back_has_its_artifacts(
     assert shown["data"].parts == (DataPart(data={"a": 1}),)
     assert shown["large"].parts == (
         FilePart(
-            media_type="image/png", filename="p.png", size=200_000, stored=StoredPart(artifact_id="large")
+            media_type="image/png", filename="p.png", size=200_000, stored=StoredPartRef(artifact_id="large")
         ),
     )
     assert [each.complete for each in restored.artifacts] == [True, True, False]

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.artifacts.blobs import PENDING_TIME
+from everloop.stores.artifacts.artifact_blobs import PENDING_TIME
 from everloop.stores.artifacts.changes import (
     AddParts,
     Append,
@@ -19,7 +19,7 @@ from everloop.stores.artifacts.changes import (
     NewPart,
     Replace,
 )
-from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.blobs.local_blobs import LocalBlobs
 from everloop.stores.keys import PENDING_BLOBS_KEY
 from everloop.stores.retention.artifacts import ExpiredArtifacts, PendingBlobs
 from everloop.workflows.contract.artifacts import StoredArtifact

@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.redis import cipher_of
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord, unseal_record
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from tests.stores.blobs.blob_rig import BlobRig, open_rig
 
 INLINE, SEGMENT = 100, 400

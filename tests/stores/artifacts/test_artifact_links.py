@@ -8,12 +8,12 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import BlobMissingError, LinkTerms
+from everloop.stores.artifacts.artifact_errors import ArtifactMissingError, PartIndexError
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Append, Complete, Create, NewPart
-from everloop.stores.artifacts.errors import ArtifactMissingError, PartIndexError
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
-from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.artifacts.writer import SEGMENT_BYTES
-from everloop.stores.blobs.s3 import S3Blobs
+from everloop.stores.blobs.s3_blobs import S3Blobs
 from tests.stores.artifacts.artifact_rig import read
 from tests.support.servers.buckets import new_bucket
 

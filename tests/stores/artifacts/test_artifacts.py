@@ -10,16 +10,7 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, LinkTerms
-from everloop.stores.artifacts.changes import (
-    AddParts,
-    Append,
-    Change,
-    Complete,
-    Create,
-    NewPart,
-    Replace,
-)
-from everloop.stores.artifacts.errors import (
+from everloop.stores.artifacts.artifact_errors import (
     ArtifactClosedError,
     ArtifactError,
     ArtifactExistsError,
@@ -31,9 +22,18 @@ from everloop.stores.artifacts.errors import (
     RowInvalidError,
     RowSchemaError,
 )
+from everloop.stores.artifacts.artifact_store import ArtifactSettings, make_artifacts
+from everloop.stores.artifacts.changes import (
+    AddParts,
+    Append,
+    Change,
+    Complete,
+    Create,
+    NewPart,
+    Replace,
+)
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
-from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
-from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.blobs.redis_blobs import RedisBlobs
 from everloop.stores.lifetimes import RetentionSettings
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from tests.stores.artifacts.artifact_rig import (

@@ -14,9 +14,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from everloop.local.servers import LOOPBACK
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.blobs import PENDING_TIME
+from everloop.stores.artifacts.artifact_blobs import PENDING_TIME
+from everloop.stores.artifacts.artifact_errors import ArtifactMissingError
 from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart, Replace
-from everloop.stores.artifacts.errors import ArtifactMissingError
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from tests.stores.artifacts.artifact_failures import (
     apply,

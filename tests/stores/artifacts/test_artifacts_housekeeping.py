@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from everloop.activities.tools.results import bounded
+from everloop.activities.tools.tool_results import bounded
 from everloop.stores.artifacts.changes import Append, Create, NewPart
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.stores.retention.artifacts import ExpiredArtifacts

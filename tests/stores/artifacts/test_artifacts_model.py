@@ -7,6 +7,13 @@ from uuid import uuid4
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from everloop.stores.artifacts.artifact_errors import (
+    ArtifactClosedError,
+    ArtifactError,
+    ArtifactExistsError,
+    ArtifactMissingError,
+    PartIndexError,
+)
 from everloop.stores.artifacts.changes import (
     AddParts,
     Append,
@@ -16,13 +23,6 @@ from everloop.stores.artifacts.changes import (
     Fail,
     NewPart,
     Replace,
-)
-from everloop.stores.artifacts.errors import (
-    ArtifactClosedError,
-    ArtifactError,
-    ArtifactExistsError,
-    ArtifactMissingError,
-    PartIndexError,
 )
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from tests.stores.artifacts.artifact_rig import ArtifactRig

@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 from pydantic import JsonValue
 
+from everloop.stores.artifacts.artifact_errors import RowInvalidError
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Append, Create, NewPart, decode_rows, encode_rows
-from everloop.stores.artifacts.errors import RowInvalidError
-from everloop.stores.artifacts.store import Artifacts
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from tests.support.doubling import while_checks_wait
 

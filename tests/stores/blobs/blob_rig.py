@@ -10,9 +10,9 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import PROBE_KEY, Blobs
-from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.blobs.redis import RedisBlobs, blob_key
-from everloop.stores.blobs.s3 import S3Blobs
+from everloop.stores.blobs.local_blobs import LocalBlobs
+from everloop.stores.blobs.redis_blobs import RedisBlobs, blob_key
+from everloop.stores.blobs.s3_blobs import S3Blobs
 from tests.support.servers.buckets import client_of, new_bucket
 
 PREFIX = "everloop/"

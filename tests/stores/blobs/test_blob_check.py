@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import PROBE_KEY, Blobs, BlobsUnfitError
-from everloop.runtime.settings import explain
-from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.blobs.settings import BlobSettings, check_blobs, opened_blobs
+from everloop.runtime.environment import explain
+from everloop.stores.blobs.blob_settings import BlobSettings, check_blobs, opened_blobs
+from everloop.stores.blobs.local_blobs import LocalBlobs
+from everloop.stores.blobs.redis_blobs import RedisBlobs
 from everloop.stores.keys import LOCK_KEY, STORE_ID_KEY
 from tests.stores.blobs.blob_rig import new_key
 from tests.support.servers.buckets import new_bucket

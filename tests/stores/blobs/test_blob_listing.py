@@ -10,9 +10,9 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import BlobMissingError, Blobs
-from everloop.stores.blobs import local, s3
-from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.blobs.redis import RedisBlobs, blob_key
+from everloop.stores.blobs import local_blobs, s3_blobs
+from everloop.stores.blobs.local_blobs import LocalBlobs
+from everloop.stores.blobs.redis_blobs import RedisBlobs, blob_key
 from everloop.stores.retention.users import remove_folder
 from tests.stores.blobs.blob_rig import open_rig
 
@@ -32,8 +32,8 @@ async def old_keys(blobs: Blobs, folder: str, age: timedelta) -> list[str]:
 @pytest.fixture(params=["local", "s3"])
 def blobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Blobs:
     """Return stores that remove nothing by themselves, with pages of two blobs."""
-    monkeypatch.setattr(local, "PAGE", 2)
-    monkeypatch.setattr(s3, "LISTED", 2)
+    monkeypatch.setattr(local_blobs, "PAGE", 2)
+    monkeypatch.setattr(s3_blobs, "LISTED", 2)
     return open_rig(str(request.param), request).blobs
 
 
@@ -106,7 +106,7 @@ async def test_an_object_that_is_put_again_is_new(
     await blobs.put("payloads/a/x", b"content")
     assert await old_keys(blobs, "payloads", datetime.now(UTC) - put_at) == ["payloads/a/x"]
 
-    monkeypatch.setattr(s3, "RENEWED_AFTER", timedelta(days=-1))
+    monkeypatch.setattr(s3_blobs, "RENEWED_AFTER", timedelta(days=-1))
     listed_at = datetime.now(UTC).replace(microsecond=0)  # S3 has whole seconds
     while datetime.now(UTC).replace(microsecond=0) <= listed_at:
         await blobs.put("payloads/a/x", b"content")

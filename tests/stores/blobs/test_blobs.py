@@ -25,9 +25,9 @@ from everloop.runtime.blobs import (
     sha256,
 )
 from everloop.runtime.redis import connect_redis
-from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.blobs.redis import RedisBlobs, blob_key
-from everloop.stores.blobs.s3 import MULTIPART_ABOVE, PART_BYTES, S3Blobs
+from everloop.stores.blobs.local_blobs import LocalBlobs
+from everloop.stores.blobs.redis_blobs import RedisBlobs, blob_key
+from everloop.stores.blobs.s3_blobs import MULTIPART_ABOVE, PART_BYTES, S3Blobs
 from tests.stores.blobs.blob_rig import ALL_STORES, BlobRig, Damaged, new_key, open_rig
 
 CONTENT = bytes(range(256)) * 4000

@@ -18,7 +18,7 @@ from everloop.runtime.blobs import (
     BlobsUnavailableError,
     LinkTerms,
 )
-from everloop.stores.blobs.s3 import MULTIPART_ABOVE, SMALLEST_PART, S3Blobs
+from everloop.stores.blobs.s3_blobs import MULTIPART_ABOVE, SMALLEST_PART, S3Blobs
 from tests.stores.blobs.blob_rig import PREFIX, new_key
 from tests.support.servers.buckets import client_of, new_bucket, unfinished_uploads
 from tests.support.servers.s3_relay import Relay, flipped, running_s3_relay, unchanged

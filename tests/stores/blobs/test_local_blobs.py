@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
-from everloop.stores.blobs.local import THREADS, UNFINISHED, LocalBlobs
+from everloop.stores.blobs.local_blobs import THREADS, UNFINISHED, LocalBlobs
 from everloop.stores.retention.users import remove_folder
 
 CONTENT = bytes(range(256)) * 4000

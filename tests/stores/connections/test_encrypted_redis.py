@@ -6,8 +6,8 @@ from structlog.testing import capture_logs
 
 from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher, UnknownKeyError
 from everloop.runtime.redis import connect_redis
-from everloop.stores.log.interface import START, TaskQuery
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START, TaskQuery
 from tests.stores.all_stores import AllStores
 from tests.stores.examples import new_id, said, submitted
 from tests.support.encryption import keyring

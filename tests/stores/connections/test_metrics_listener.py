@@ -7,9 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from everloop.local.servers import LOOPBACK, free_port
-from everloop.runtime.settings import explain
+from everloop.runtime.environment import explain
 from everloop.runtime.telemetry.metrics import MetricsListener
-from everloop.runtime.telemetry.settings import Address, TelemetrySettings
+from everloop.runtime.telemetry.telemetry_settings import Address, TelemetrySettings
 
 OTLP, OTLP_METRICS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 

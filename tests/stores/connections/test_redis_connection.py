@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import Connection
 
 from everloop.local.servers import free_port
+from everloop.runtime.environment import explain
 from everloop.runtime.redis import RedisUnfitError, StoreSettings, check_redis, connect_redis
-from everloop.runtime.settings import explain
 from tests.stores.all_stores import AllStores
 from tests.stores.examples import new_id, said, submitted
 from tests.support.servers.processes import running_valkey

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.log.interface import TaskQuery
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import TaskQuery
 from everloop.stores.scripts import Lease
 from everloop.stores.tool_records import Claim
 from everloop.stores.transcripts import Transcripts

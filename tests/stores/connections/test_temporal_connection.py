@@ -11,7 +11,7 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
 from everloop.local.servers import LOOPBACK
-from everloop.runtime.temporal.connection import (
+from everloop.runtime.temporal.temporal_connection import (
     TemporalUnreachableError,
     check_search_attributes,
     connect_temporal,
@@ -121,7 +121,7 @@ async def test_search_attributes_that_are_missing_are_named_at_start(
         "TEMPORAL_NAMESPACE": namespace,
         "EVERLOOP_REDIS_URL": redis_url,
         "EVERLOOP_BLOB_DIRECTORY": str(tmp_path),
-        "EVERLOOP_AGENTS": "everloop.examples.conformance:agent",
+        "EVERLOOP_AGENTS": "everloop.examples.conformance_agent:agent",
         "EVERLOOP_PORT": "0",
     }
     while "missing" not in (told := await run_everloop(environment, "worker"))[1]:

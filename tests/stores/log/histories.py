@@ -14,7 +14,7 @@ from everloop.workflows.contract.events import (
     TaskEvent,
     Warned,
 )
-from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.messages import FilePart, Part, StoredPartRef, TextPart
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.stores.examples import answered, artifact, asked, at, chunk, data, said, status, told
 
@@ -30,7 +30,7 @@ PARTS: st.SearchStrategy[Part] = (
     st.builds(TextPart, text=TEXTS)
     | st.builds(TextPart, text=TEXTS, media_type=st.just("text/markdown"))
     | st.just(data(x="1"))
-    | st.just(FilePart(filename="a.bin", stored=StoredPart(artifact_id="log")))
+    | st.just(FilePart(filename="a.bin", stored=StoredPartRef(artifact_id="log")))
 )
 MODES: st.SearchStrategy[ChunkMode] = st.sampled_from(["draft", "replace", "extend"])
 USER_MESSAGES = st.builds(said, st.sampled_from(["m1", "m2", "m3", "m4"]))

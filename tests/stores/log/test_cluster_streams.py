@@ -9,8 +9,8 @@ from redis.exceptions import RedisError
 
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import log_key
-from everloop.stores.log.events import RedisEventReader
-from everloop.stores.log.interface import START, StreamedEvent
+from everloop.stores.log.event_reader import RedisEventReader
+from everloop.stores.log.log_types import START, StreamedEvent
 from everloop.workflows.contract.events import Warned
 from tests.stores.examples import new_id
 from tests.support.servers.redis_cluster import RedisCluster

@@ -8,14 +8,14 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Create
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.blobs.redis_blobs import RedisBlobs
 from everloop.stores.keys import context_info_key, head_key, log_key, owner_contexts_key
 from everloop.stores.lifetimes import RetentionSettings
-from everloop.stores.log.contexts import Context, Contexts
-from everloop.stores.log.interface import InvalidPageTokenError
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.contexts import ContextInfo, Contexts
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import InvalidPageTokenError
 from everloop.stores.retention.views import ExpiredViews
 from everloop.workflows.contract.events import USAGE
 from everloop.workflows.contract.names import context_key
@@ -36,7 +36,7 @@ def used(read: int, written: int, cost: float | None) -> dict[str, JsonValue]:
     return {USAGE: {"inputTokens": read, "outputTokens": written, "cost": cost}}
 
 
-async def known(views: TaskViews, owner: str, context_id: str) -> Context:
+async def known(views: TaskViews, owner: str, context_id: str) -> ContextInfo:
     context = await views.contexts.get(owner, context_id)
     assert context
     return context

@@ -3,9 +3,9 @@
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPartRef, TextPart
 from tests.stores.examples import (
     after,
     artifact,
@@ -83,7 +83,7 @@ async def test_a_draft_is_ordered_by_position_and_attempt(
 
 B, C = TextPart(text="b"), TextPart(text="c")
 NOTES = TextPart(text="a", media_type="text/markdown", filename="notes.md")
-LOG = FilePart(filename="log.txt", size=3, stored=StoredPart(artifact_id="x", index=2))
+LOG = FilePart(filename="log.txt", size=3, stored=StoredPartRef(artifact_id="x", index=2))
 ODD = DataPart(data={"empty": [], "none": {}, "big": 2**63, "float": 0.1, "null": None, "/": "\x00\x7f"})
 SIGNS = TextPart(text='quotes " \\ / \x00 \x1b é 漢 🙂 \u2028')
 WORDS = [f"wörd {n} " for n in range(2_000)]

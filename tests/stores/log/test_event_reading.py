@@ -8,8 +8,8 @@ from redis.asyncio import Redis
 
 from everloop.stores.keys import log_key
 from everloop.stores.lifetimes import RetentionSettings
-from everloop.stores.log.interface import START, is_position, position_order
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START, is_position, position_order
 from everloop.workflows.contract.events import TaskEvent, Warned
 from everloop.workflows.contract.names import child_task_id
 from tests.stores.examples import entries_of, new_id, status, submitted

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from pydantic import JsonValue
 
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.events import Narrated, StatusChanged, TaskCreated, TaskEvent, Warned
 from everloop.workflows.contract.messages import AgentMessage, TextPart
 from everloop.workflows.contract.tasks import TaskState, TaskStatus

@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 
 from everloop.stores.keys import context_info_key, owner_tasks_key
 from everloop.stores.log import lists
-from everloop.stores.log.interface import Published, TaskQuery, WaitingQuery
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import Published, TaskQuery, WaitingQuery
 from everloop.stores.quotas import Quotas
 from everloop.stores.scripts import run_scripts
 from everloop.workflows.contract.events import StatusChanged

@@ -7,7 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 from everloop.stores.log.forwarding import MAX_CUT_CHARACTERS, MAX_FORWARDED_BYTES, forwarded
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.events import (
     Narrated,
     SubAgentEvent,

@@ -13,11 +13,11 @@ from redis.asyncio import Redis
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import log_key
-from everloop.stores.log import store
-from everloop.stores.log.codec import LogCodec
+from everloop.stores.log import log_store
 from everloop.stores.log.forwarding import forwarded
-from everloop.stores.log.interface import TaskPage, TaskQuery
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_codec import LogCodec
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import TaskPage, TaskQuery
 from everloop.stores.quotas import Quotas
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.fold import FoldedView, fold, microseconds, task_view
@@ -128,7 +128,7 @@ async def folded_from_log(redis: Redis, view: TaskView) -> TaskView | None:
 def tails(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the frequency of snapshots: rarely, or after nearly each event."""
     if request.param == "small":
-        monkeypatch.setattr(store, "SMALL_TAIL", 0)
+        monkeypatch.setattr(log_store, "SMALL_TAIL", 0)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

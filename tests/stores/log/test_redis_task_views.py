@@ -16,8 +16,8 @@ from everloop.stores.keys import (
     snapshot_key,
 )
 from everloop.stores.lifetimes import RetentionSettings
-from everloop.stores.log.interface import START, TaskQuery
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START, TaskQuery
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.scripts import Lease
 from everloop.stores.secrets import Secrets

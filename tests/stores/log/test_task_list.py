@@ -9,14 +9,14 @@ from typing import cast
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.log.interface import (
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import (
     IndexEntry,
     InvalidPageTokenError,
     TaskPage,
     TaskQuery,
     encode_page_token,
 )
-from everloop.stores.log.store import TaskViews
 from everloop.workflows.contract.fold import microseconds
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import AGENT_ID, at, new_id, said, status, submitted, view_of

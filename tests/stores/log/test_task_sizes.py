@@ -2,8 +2,8 @@
 
 import pytest
 
-from everloop.stores.log.interface import TaskQuery
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import TaskQuery
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import AGENT_ID, artifact, chunk, said, status, submitted
 
@@ -29,9 +29,9 @@ async def test_what_is_too_large_comes_without_messages_and_artifacts(task_views
     same = await task_views.load(view.task_id, most=whole.size)
 
     assert same == whole
-    assert whole.is_whole
+    assert whole.is_complete
     assert cut
-    assert not cut.is_whole
+    assert not cut.is_complete
     assert (cut.position, cut.size) == (whole.position, whole.size)
     assert cut.view == whole.view.model_copy(update={"history": (), "artifacts": ()})
     assert cut.view.status.state is TaskState.WORKING
@@ -51,10 +51,10 @@ async def test_only_the_newest_messages_are_loaded_and_counted(task_views: TaskV
     assert bounded
     assert bounded.view.history == view.history[2:]
     assert bounded.view.artifacts == (artifact("Hi"),)
-    assert bounded.is_whole
+    assert bounded.is_complete
     assert bounded.size < len(LONG)
     assert refused
-    assert not refused.is_whole
+    assert not refused.is_complete
     assert refused.size > len(LONG)
 
 

@@ -3,8 +3,8 @@
 import asyncio
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.log.interface import Snapshot
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import Snapshot
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
 from everloop.workflows.contract.messages import text_of
 from everloop.workflows.contract.tasks import TaskState

@@ -4,8 +4,8 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.keys import OPEN_TASKS_KEY
-from everloop.stores.log.interface import InvalidPageTokenError, TaskQuery, WaitingPage, WaitingQuery
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import InvalidPageTokenError, TaskQuery, WaitingPage, WaitingQuery
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState, TaskView

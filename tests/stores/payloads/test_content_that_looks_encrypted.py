@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher, Key
 from everloop.runtime.redis import connect_redis
-from everloop.runtime.temporal.codec import ENCODING, KEY_ID
-from everloop.runtime.temporal.payloads import data_converter
-from everloop.stores.artifacts.blobs import ArtifactBlobs
+from everloop.runtime.temporal.blob_payloads import data_converter
+from everloop.runtime.temporal.encryption_codec import ENCODING, KEY_ID
+from everloop.stores.artifacts.artifact_blobs import ArtifactBlobs
 from everloop.stores.artifacts.changes import Append, Complete, Create, NewPart
 from tests.stores.all_stores import AllStores
 from tests.stores.artifacts.artifact_rig import redis_artifacts

@@ -17,8 +17,8 @@ from temporalio.worker import Replayer, Worker
 
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
-from everloop.runtime.temporal.payloads import data_converter, payload_folder
-from everloop.stores.blobs.local import LocalBlobs
+from everloop.runtime.temporal.blob_payloads import data_converter, payload_folder
+from everloop.stores.blobs.local_blobs import LocalBlobs
 from tests.stores.payloads.payload_workflow import Echo, Parcels, fail_once, make, repeat
 from tests.stores.payloads.talkative_workflow import Listener, Talker, speak
 from tests.support.encryption import keyring

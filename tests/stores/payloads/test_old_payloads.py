@@ -13,11 +13,11 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from everloop.runtime.temporal.payloads import NO_TASK, PAYLOADS, payload_folder
+from everloop.runtime.temporal.blob_payloads import NO_TASK, PAYLOADS, payload_folder
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.blobs.redis import RedisBlobs, blob_key
-from everloop.stores.keys import ARTIFACTS_KNOWN_SINCE_KEY, PENDING_BLOBS_KEY, pending_blobs_key
+from everloop.stores.blobs.local_blobs import LocalBlobs
+from everloop.stores.blobs.redis_blobs import RedisBlobs, blob_key
+from everloop.stores.keys import ARTIFACTS_LISTED_SINCE_KEY, PENDING_BLOBS_KEY, pending_blobs_key
 from everloop.stores.retention.artifacts import OrphanedBlobs
 from everloop.stores.retention.payloads import UnknownPayloads
 from everloop.stores.retention.users import FOLDER, BlobsSharedError, announce_user
@@ -150,7 +150,7 @@ async def test_blobs_that_no_artifact_names_are_removed(
     everything = kept_blobs(rig)
     assert await cleaner.clean("", dry_run=False) == (0, "")  # Redis may just have lost its data
     assert kept_blobs(rig) == everything
-    await own_redis.incrbyfloat(ARTIFACTS_KNOWN_SINCE_KEY, -TTL.total_seconds())
+    await own_redis.incrbyfloat(ARTIFACTS_LISTED_SINCE_KEY, -TTL.total_seconds())
     counted = await cleaner.clean("", dry_run=True)
     removed = await cleaner.clean("", dry_run=False)
     assert counted == removed == (1 + len(lost.blob_keys()), "")

@@ -6,8 +6,8 @@ from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ApplicationError
 
 from everloop.runtime.blobs import BlobsUnavailableError, check_key
-from everloop.runtime.temporal.failures import PayloadFailureConverter, portable_stack
-from everloop.runtime.temporal.payloads import payload_folder
+from everloop.runtime.temporal.blob_payloads import payload_folder
+from everloop.runtime.temporal.failure_converters import PayloadFailureConverter, portable_stack
 from everloop.workflows.contract.failures import BLOB_MISSING
 
 LOST = ApplicationError("lost", type=BLOB_MISSING, non_retryable=True)

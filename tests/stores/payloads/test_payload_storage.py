@@ -21,9 +21,14 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from everloop.runtime.blobs import BlobMissingError, Blobs, BlobsUnavailableError
-from everloop.runtime.temporal.payloads import MOST_BOUND, MissingPayloads, data_converter, payload_folder
-from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.blobs.redis import RedisBlobs
+from everloop.runtime.temporal.blob_payloads import (
+    MOST_BOUND,
+    MissingPayloads,
+    data_converter,
+    payload_folder,
+)
+from everloop.stores.blobs.local_blobs import LocalBlobs
+from everloop.stores.blobs.redis_blobs import RedisBlobs
 from everloop.workflows.contract.failures import BLOB_MISSING
 from tests.stores.payloads.payload_workflow import Echo, Parcels, fail_once, make, repeat
 from tests.support.stores import database

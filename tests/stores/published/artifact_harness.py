@@ -3,7 +3,7 @@
 from everloop.stores.artifacts.changes import Change, Create, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import render_artifact
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import Part
 from everloop.workflows.contract.tasks import TaskRef

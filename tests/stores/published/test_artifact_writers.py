@@ -5,15 +5,15 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
+from everloop.stores.artifacts.artifact_errors import ArtifactOvertakenError
 from everloop.stores.artifacts.changes import AddParts, Append, Change, Complete, Fail, NewPart, Replace
-from everloop.stores.artifacts.errors import ArtifactOvertakenError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.keys import head_key, log_key, snapshot_key
 from everloop.stores.lifetimes import RetentionSettings
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
-from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
+from everloop.workflows.contract.messages import DataPart, FilePart, StoredPartRef, TextPart
 from tests.stores.examples import new_id, submitted
 from tests.stores.published.artifact_harness import ID, Harness, create, text
 
@@ -151,7 +151,9 @@ async def full(redis: Redis) -> Harness:
 
 
 def link(artifact_id: str, size: int | None = None) -> FilePart:
-    return FilePart(media_type="text/plain", size=size, stored=StoredPart(artifact_id=artifact_id, index=0))
+    return FilePart(
+        media_type="text/plain", size=size, stored=StoredPartRef(artifact_id=artifact_id, index=0)
+    )
 
 
 async def test_what_has_no_room_is_a_link(full: Harness) -> None:

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.artifact_errors import ArtifactError
 from everloop.stores.artifacts.changes import AddParts, Append, Complete, Replace
-from everloop.stores.artifacts.errors import ArtifactError
 from everloop.stores.artifacts.publisher import drafted_version, version_of
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
-from everloop.stores.log.store import TaskViews
-from everloop.workflows.contract.events import MAX_WHOLE_BYTES
-from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
+from everloop.stores.log.log_store import TaskViews
+from everloop.workflows.contract.events import MAX_COMPLETE_BYTES
+from everloop.workflows.contract.messages import FilePart, StoredPartRef, TextPart
 from tests.stores.examples import chunk
 from tests.stores.published.artifact_harness import ID, Harness, create, text
 from tests.stores.published.artifact_histories import STEPS, Delete, Drafted, NextCall, Step
@@ -78,7 +78,9 @@ async def test_each_change_is_published_as_its_version(harness: Harness) -> None
     ]
 
 
-@pytest.mark.parametrize(("size", "is_repeated"), [(MAX_WHOLE_BYTES // 2, True), (MAX_WHOLE_BYTES, False)])
+@pytest.mark.parametrize(
+    ("size", "is_repeated"), [(MAX_COMPLETE_BYTES // 2, True), (MAX_COMPLETE_BYTES, False)]
+)
 async def test_the_last_chunk_has_all_of_a_small_artifact(
     harness: Harness, size: int, *, is_repeated: bool
 ) -> None:
@@ -98,7 +100,7 @@ async def test_text_that_outgrows_the_view_becomes_a_link_once(harness: Harness)
     half = b"x" * (RENDERED_BYTES // 2)
     await harness.apply(create(text("a")), Append(half), *[Append(half) for _ in range(5)], Complete())
 
-    link = FilePart(media_type="text/plain", stored=StoredPart(artifact_id=ID))
+    link = FilePart(media_type="text/plain", stored=StoredPartRef(artifact_id=ID))
     published = await harness.published()
     assert [(c.mode, c.last_chunk) for c in published[2:]] == [("replace", False), ("replace", True)]
     assert [c.part for c in published[2:]] == [link, link.model_copy(update={"size": 6 * len(half) + 1})]

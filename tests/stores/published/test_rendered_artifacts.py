@@ -6,6 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import BlobCorruptError
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Append, Complete, Create, NewPart
 from everloop.stores.artifacts.rendering import (
     RENDERED_BYTES,
@@ -13,10 +14,9 @@ from everloop.stores.artifacts.rendering import (
     render_artifact,
     with_artifacts,
 )
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.log.store import TaskViews
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.stores.blobs.redis_blobs import RedisBlobs
+from everloop.stores.log.log_store import TaskViews
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPartRef, TextPart
 from everloop.workflows.contract.names import context_key
 from tests.support.stores import new_artifacts
 from tests.unit.gateway.rendered_tasks import view
@@ -33,7 +33,7 @@ def text(content: str, media_type: str = "") -> NewPart:
 
 
 def link(size: int | None, media_type: str, index: int = 0, filename: str = "") -> FilePart:
-    stored = StoredPart(artifact_id=ID, index=index)
+    stored = StoredPartRef(artifact_id=ID, index=index)
     return FilePart(media_type=media_type, filename=filename, size=size, stored=stored)
 
 

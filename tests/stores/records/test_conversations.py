@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.conversations.store import (
+from everloop.stores.conversations.conversation_store import (
     FORGOTTEN,
     MAX_MESSAGES,
     MAX_TASKS,

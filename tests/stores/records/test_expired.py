@@ -6,14 +6,14 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from everloop.stores.conversations.store import Conversations
+from everloop.stores.conversations.conversation_store import Conversations
 from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     conversation_key,
     conversation_positions_key,
     owner_tasks_key,
 )
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.retention.cleaned import Cleaned
 from everloop.stores.retention.conversations import ExpiredConversations
 from everloop.stores.retention.views import ExpiredViews

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from everloop.stores.keys import outcomes_key, records_key
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.scripts import Lease, OvertakenError, Step, run_scripts
 from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.stores.transcripts import Transcripts

@@ -35,9 +35,9 @@ async def test_what_is_known_is_not_read(transcripts: Transcripts) -> None:
     task_id = new_id()
     await transcripts.put(task_id, "run", 0, [*MESSAGES, REPLY])
     for known in range(4):
-        opened = await transcripts.open(task_id, "run", 3, known=known)
+        opened = await transcripts.open(task_id, "run", 3, cached=known)
         assert (opened.messages, opened.reply) == (MESSAGES[known:], REPLY)
-    assert (await transcripts.open(task_id, "run", 6, known=2)).messages is None
+    assert (await transcripts.open(task_id, "run", 6, cached=2)).messages is None
 
 
 @pytest.mark.parametrize("kept", [(), (0,), (1, 2), (0, 2)])

@@ -5,7 +5,7 @@ import os
 from datetime import timedelta
 
 from everloop.agents.agent import Agent, Limits
-from everloop.agents.peer.plugin import peer
+from everloop.agents.peer.peer_plugin import peer
 from everloop.agents.plugins import prompt, tools
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext

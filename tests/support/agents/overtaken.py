@@ -5,7 +5,7 @@ from datetime import timedelta
 from everloop.agents.agent import Agent
 from everloop.agents.limits import Compaction, Memory
 from everloop.agents.plugins import Plugin, narrator, prompt, tools
-from everloop.agents.questions import AuthRequired, InputRequired
+from everloop.agents.question_exceptions import AuthRequired, InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from tests.support.agents.marks import until_open

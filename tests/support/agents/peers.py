@@ -4,7 +4,7 @@ import os
 from datetime import timedelta
 
 from everloop.agents.agent import Agent
-from everloop.agents.peer.plugin import peer
+from everloop.agents.peer.peer_plugin import peer
 from everloop.agents.plugins import prompt
 
 PEER_URL = "EVERLOOP_TEST_PEER_URL"

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from everloop.agents.agent import Agent
 from everloop.agents.plugins import prompt, request_input, tools
-from everloop.agents.questions import AuthRequired, InputKind, InputRequired
+from everloop.agents.question_exceptions import AuthRequired, InputKind, InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from tests.support.agents.marks import until_open

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import AliasChoices
 from pydantic.fields import FieldInfo
 
-from everloop.runtime.settings import Settings
+from everloop.runtime.environment import Settings
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = tuple(
@@ -15,7 +15,7 @@ PACKAGES = tuple(
     for name in ("activities", "agents", "examples", "gateway", "models", "runtime", "stores", "workers")
 )
 
-NOT_DEPLOYED = frozenset({"everloop.examples.conformance"})
+NOT_DEPLOYED = frozenset({"everloop.examples.conformance_agent"})
 """Modules with settings of agents that are not deployed."""
 
 

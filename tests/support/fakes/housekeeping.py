@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from temporalio import activity
 from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, ScheduleHandle
 
-from everloop.workflows.contract.deletion import DeletionPort, DeletionTarget, RemoveResult
-from everloop.workflows.contract.housekeeping import CleanInput, CleanResult, HousekeepingPort, Kind
+from everloop.workflows.contract.deletion_payloads import DeletionPort, DeletionTarget, RemoveResult
+from everloop.workflows.contract.housekeeping_payloads import CleanInput, CleanResult, HousekeepingPort, Kind
 
 Steps = Mapping[Kind, Sequence[CleanResult | Exception]]
 

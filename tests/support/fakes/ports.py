@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.worker import Ports
+from everloop.worker import WorkerPorts
 from everloop.workflows.contract.calls import (
     AdmitInput,
     AfterCompletionInput,
@@ -316,7 +316,7 @@ class NoAttachments(SchedulePort):
 
 
 class FakePorts:
-    """All fakes, and the `Ports` made of them."""
+    """All fakes, and the `WorkerPorts` made of them."""
 
     def __init__(self, model: ScriptedModel, tools: CountingTools | None = None) -> None:
         self.model = model
@@ -328,8 +328,8 @@ class FakePorts:
         self.push: PushPort = ScriptedPush()
         self.narrator: NarratorPort | None = None
 
-    def wired(self) -> Ports:
-        return Ports(
+    def wired(self) -> WorkerPorts:
+        return WorkerPorts(
             self.model,
             self.tools,
             self.transcript,

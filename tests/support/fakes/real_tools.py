@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from everloop import Agent, Plugin
-from everloop.activities.tools.call import AgentTools
-from everloop.activities.tools.catalogue import AgentCatalogue
+from everloop.activities.tools.agent_catalogue import AgentCatalogue
+from everloop.activities.tools.tool_call import AgentTools
 from everloop.agents.registry import AgentRegistry
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.worker import Ports
+from everloop.worker import WorkerPorts
 from tests.support.fakes.ports import FakePorts, ScriptedModel
 from tests.support.stores import database, new_artifacts
 
@@ -29,7 +29,7 @@ class RealTools(FakePorts):
             "agents": AgentCatalogue(registry, views, transcripts, records),
         }
 
-    def wired(self) -> Ports:
+    def wired(self) -> WorkerPorts:
         return replace(super().wired(), **self._real)
 
 

@@ -17,8 +17,8 @@ from everloop.models.interface import (
     ThoughtDelta,
 )
 from everloop.models.responses import Responses
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.messages import ListedTool
-from everloop.workflows.contract.settings import ModelSettings
 from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
 from tests.support.servers.zoo.provider import Object, Played
 

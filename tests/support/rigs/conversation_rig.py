@@ -7,11 +7,12 @@ from uuid import uuid4
 from redis.asyncio import Redis
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.conversation.memory import RememberedConversation
+from everloop.activities.conversation.conversation_memory import RememberedConversation
 from everloop.activities.model.models import Models
-from everloop.stores.conversations.store import Conversations, ConversationSummary
+from everloop.stores.conversations.conversation_store import Conversations, ConversationSummary
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract.agent_settings import Memory
 from everloop.workflows.contract.calls import (
     CompactConversationInput,
     ConversationMessage,
@@ -27,7 +28,6 @@ from everloop.workflows.contract.messages import (
     text_of,
 )
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import TaskRef
 from tests.support.rigs.model_rig import opened_models, provider_at
 from tests.support.servers.scripted_openai import Script, ScriptedOpenAI

@@ -13,8 +13,8 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model.call import ModelCalls
 from everloop.activities.model.clients import Clients
+from everloop.activities.model.model_call import ModelCalls
 from everloop.activities.model.models import Models
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import HookContext, Veto
@@ -24,9 +24,9 @@ from everloop.agents.tool import tool
 from everloop.models.catalogue import Catalogue, ModelEntry, Provider
 from everloop.models.file import Price
 from everloop.models.interface import ModelRequest
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.stores.artifacts.artifact_store import Artifacts
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Reply as TranscriptReply
 from everloop.stores.transcripts import Transcripts

@@ -12,8 +12,8 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.models import Models
 from everloop.activities.narrator.narrator import NarrationTerms, Narrator
-from everloop.stores.log.interface import START, StreamedEvent
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START, StreamedEvent
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.events import Narrated, TaskEvent, ToolCalled

@@ -12,12 +12,12 @@ from temporalio.client import Client as TemporalClient
 
 from everloop.agents.registry import AgentRegistry
 from everloop.client import Client, Obstacle
-from everloop.gateway.extension.operator.diagnosis import SLOW, Stuck
+from everloop.gateway.extension.operator.diagnosis import SLOW, StuckReason
 from everloop.gateway.extension.operator.overview import Overview
-from everloop.gateway.tasks.runs import Runs
-from everloop.gateway.tasks.tasks import Tasks
+from everloop.gateway.tasks.task_workflows import Tasks
+from everloop.gateway.tasks.workflow_runs import Runs
 from everloop.runtime.redis import connect_redis
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.gateway.harness import key_scheme
 from tests.support.a2a_client import connected
@@ -69,7 +69,7 @@ class Room:
         assert found
         return found
 
-    async def seen_later(self, task_id: str) -> Stuck | None:
+    async def seen_later(self, task_id: str) -> StuckReason | None:
         """Return a gateway's report about a task in a minute."""
         everloop = self.harness.everloop
         client = await TemporalClient.connect(everloop.temporal_address, data_converter=WIRE_DATA_CONVERTER)

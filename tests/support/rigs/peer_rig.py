@@ -10,15 +10,15 @@ from pydantic import JsonValue
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tools.artifacts import TaskArtifacts
+from everloop.activities.tools.task_artifacts import TaskArtifacts
 from everloop.agents.hooks import ANYBODY
-from everloop.agents.peer.definition import Headers
-from everloop.agents.peer.plugin import peer
+from everloop.agents.peer.peer_definition import Headers
+from everloop.agents.peer.peer_plugin import peer
 from everloop.agents.plugins import Plugin
-from everloop.agents.questions import QuestionRequired
+from everloop.agents.question_exceptions import QuestionRequired
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Answer, Question, QuestionKind, answer_with

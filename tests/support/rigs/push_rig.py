@@ -11,7 +11,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.runtime.outbound.policy import WebhookPolicy, read_allowance
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.stores.push.configs import PushConfig, PushConfigs, first_position
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.calls import TASK_UNREADABLE, DeliverPushResult, PushRef

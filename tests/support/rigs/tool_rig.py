@@ -13,16 +13,16 @@ from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tools.call import AgentTools
+from everloop.activities.tools.tool_call import AgentTools
 from everloop.activities.tools.vetting import phase_key
 from everloop.agents.agent import Agent, AgentApproval
 from everloop.agents.hooks import HookContext, NeedsApproval, Veto
 from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, tool
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.stores.artifacts.artifact_store import Artifacts
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from everloop.stores.scripts import Lease
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import Claim, ToolRecords, ToolResults

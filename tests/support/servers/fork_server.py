@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypedDict
 
 PRELOADED = (
-    *("everloop.worker", "everloop.gateway.__main__", "everloop.cli.app"),
+    *("everloop.worker", "everloop.gateway.__main__", "everloop.cli.commands"),
     *("everloop.client.sync", "everloop.cli.client.turns", "everloop.cli.doctor.findings"),
 )
 

@@ -31,7 +31,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError
 from everloop.client import Result, TaskState
 from everloop.client.content import Part, plain
-from everloop.runtime.foreign_schemas import find_schema_violations
+from everloop.runtime.schema_validation import find_schema_violations
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 from everloop.agents.errors import QuestionDefinitionError
-from everloop.agents.questions import AuthRequired, InputRequired, QuestionRequired
+from everloop.agents.question_exceptions import AuthRequired, InputRequired, QuestionRequired
 
 DAY = timedelta(days=1)
 

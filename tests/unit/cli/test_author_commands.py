@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from everloop.agents.registry import load_agents
-from everloop.cli.app import run
 from everloop.cli.author.dev import show_problem
+from everloop.cli.commands import run
 
 BY_HAND = '''"""An agent on one line, and another import."""
 import everloop as library

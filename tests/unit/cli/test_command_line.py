@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from everloop.cli.app import run
+from everloop.cli.commands import run
 from everloop.cli.output import print_table, report
-from everloop.cli.servers import addresses_of_stack, use_local_stack
+from everloop.cli.server_commands import addresses_of_stack, use_local_stack
 from tests.support.servers.fork_server import can_fork, forked
 from tests.support.servers.processes import ROOT
 
@@ -57,7 +57,8 @@ def test_the_help_names_every_command() -> None:
 def test_help_loads_nothing_that_commands_need() -> None:
     """It answers at once, as tab completion does."""
     program = (
-        "import sys; from everloop.cli.app import run; early = {'pydantic', 'rich'} & sys.modules.keys(); "
+        "import sys; from everloop.cli.commands import run; "
+        "early = {'pydantic', 'rich'} & sys.modules.keys(); "
         "run(['schedules', 'add', '--help']); "
         "names = {'temporalio', 'a2a', 'httpx', 'httpx2', 'redis', 'prompt_toolkit'}; "
         "sys.exit(str(sorted(early | names & sys.modules.keys())))"
@@ -279,7 +280,7 @@ def test_what_runs_or_asks_servers_reads_the_file_of_the_folder(
     """`.env` applies as for `everloop dev`."""
     (tmp_path / ".env").write_text(f"{variable}\n")
     address = {} if variable.startswith("TEMPORAL_") else {"TEMPORAL_ADDRESS": temporal_address}
-    agents = {"EVERLOOP_AGENTS": "everloop.examples.conformance:agent"}
+    agents = {"EVERLOOP_AGENTS": "everloop.examples.conformance_agent:agent"}
 
     done = everloop_command(*command.split(), directory=tmp_path, **address, **agents)
 

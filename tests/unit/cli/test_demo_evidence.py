@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from everloop.cli.demo.evidence import Count
-from everloop.cli.demo.history import DemoError, Record, RecordedCall
+from everloop.cli.demo.recorded_calls import DemoError, Record, RecordedCall
 
 
 def recorded(call_id: str, name: str = "read_file", outcome: str = "ok", attempts: int = 1) -> RecordedCall:

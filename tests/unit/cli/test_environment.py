@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everloop.cli.app import run
-from everloop.cli.servers import read_env, use_env
+from everloop.cli.commands import run
+from everloop.cli.server_commands import read_env, use_env
 from tests.support.servers.processes import ROOT
 from tests.unit.cli.test_command_line import everloop_command
 
@@ -127,7 +127,7 @@ UNUSABLE = {
 def test_a_process_names_the_variable_that_a_library_would_fail_on(command: str, variable: str) -> None:
     """In one line, at its start, and without a possible password."""
     value, line = UNUSABLE[variable]
-    agents = {"EVERLOOP_AGENTS": "everloop.examples.conformance:agent", "EVERLOOP_MODEL": "ollama/x"}
+    agents = {"EVERLOOP_AGENTS": "everloop.examples.conformance_agent:agent", "EVERLOOP_MODEL": "ollama/x"}
     done = everloop_command(command, directory=ROOT, **{**agents, variable: value})
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
     assert done.stderr.startswith(f"{command}: {line}")

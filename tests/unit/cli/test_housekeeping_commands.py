@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from everloop.cli.app import run
-from everloop.cli.housekeeping.command import NAMES
-from everloop.cli.housekeeping.runs import HousekeepingRuns, ScheduledRun, ScheduleStatus
+from everloop.cli.commands import run
+from everloop.cli.housekeeping.housekeeping_commands import NAMES
+from everloop.cli.housekeeping.housekeeping_runs import HousekeepingRun, HousekeepingRuns, ScheduleStatus
 from everloop.cli.reindex.listed_tasks import Chosen, FoundTask
-from everloop.cli.reindex.progress import Progress
+from everloop.cli.reindex.progress import ReindexProgress
 from everloop.cli.reindex.rebuild import Rebuild
 from everloop.gateway.errors import TaskUnknownError
 from everloop.stores.lifetimes import RetentionSettings
-from everloop.workflows.contract.housekeeping import HousekeepingResult, Kind, KindResult
+from everloop.workflows.contract.housekeeping_payloads import HousekeepingResult, Kind, KindResult
 from everloop.workflows.contract.tasks import TaskView
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -45,7 +45,7 @@ class ToldRuns(HousekeepingRuns):
         return self._known
 
 
-def fresh(last_runs: tuple[ScheduledRun, ...] = ()) -> ScheduleStatus:
+def fresh(last_runs: tuple[HousekeepingRun, ...] = ()) -> ScheduleStatus:
     return ScheduleStatus("s", is_paused=False, note="", next_run=NOON, last_runs=last_runs)
 
 
@@ -57,7 +57,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> Callable[[HousekeepingResult, 
         async def runs() -> HousekeepingRuns:
             return ToldRuns(result, known)
 
-        monkeypatch.setattr("everloop.cli.housekeeping.runs.connected_runs", runs)
+        monkeypatch.setattr("everloop.cli.housekeeping.housekeeping_runs.connected_runs", runs)
 
     return connect
 
@@ -86,7 +86,7 @@ def test_a_run_is_a_table(connected: Connect, capsys: pytest.CaptureFixture[str]
 
 def test_programs_read_json(connected: Connect, capsys: pytest.CaptureFixture[str]) -> None:
     """On stdout, and nothing else there; exit codes are those of the tables."""
-    connected(RESULT, fresh((ScheduledRun(NOON, "a", "completed", RESULT),)))
+    connected(RESULT, fresh((HousekeepingRun(NOON, "a", "completed", RESULT),)))
 
     assert run(["housekeeping", "run", "--json"]) == 1
     done = json.loads(capsys.readouterr().out)
@@ -109,7 +109,7 @@ class OddTasks:
 
 async def test_an_odd_task_keeps_no_other_from_being_restored() -> None:
     """It is named, with the problem."""
-    progress, odd = Progress(io.StringIO()), cast("Any", OddTasks())
+    progress, odd = ReindexProgress(io.StringIO()), cast("Any", OddTasks())
     rebuild = Rebuild(odd, odd, odd, progress, at_once=1)
     await rebuild.restore([FoundTask("odd", is_running=True), FoundTask("gone", is_running=True)])
     assert progress.failed == {"odd": "KeyError: 'Unknown payload encoding'"}

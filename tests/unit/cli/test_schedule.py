@@ -9,9 +9,9 @@ import pytest
 from temporalio.client import ScheduleActionStartWorkflow
 
 from everloop.agents.agent import Agent
-from everloop.cli.app import run
-from everloop.runtime.schedules.definition import ScheduleDefinition
+from everloop.cli.commands import run
 from everloop.runtime.schedules.recurrence import Recurrence, read_interval
+from everloop.runtime.schedules.schedule_definition import ScheduleDefinition
 from everloop.workflows.contract import names
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput

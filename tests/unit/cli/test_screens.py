@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from everloop.cli.author.dev import saved_files
 from everloop.cli.author.live_log import rendered
 from everloop.cli.author.project import Project
-from everloop.cli.client.files import save_parts
+from everloop.cli.client.message_files import save_parts
 from everloop.cli.client.screen import FRAMES, Screen
 from everloop.client import (
     Client,

@@ -18,7 +18,7 @@ from everloop.client import (
     WaitTimeoutError,
 )
 from everloop.models import interface as model_errors
-from everloop.stores.artifacts import errors as artifact_errors
+from everloop.stores.artifacts import artifact_errors
 from everloop.workflows.contract.artifacts import ArtifactStatus
 
 _RESULT = Result(id="weather-1", state=TaskState.FAILED, error="no such city", data={"degrees": 21})

@@ -6,8 +6,8 @@ from google.protobuf.json_format import ParseDict
 from pydantic import JsonValue
 
 from everloop.client.changes import changes
-from everloop.client.events import ArtifactChanged, Question, StatusChanged, TextDelta
 from everloop.client.fold import Task, fold
+from everloop.client.task_events import ArtifactChanged, Question, StatusChanged, TextDelta
 
 
 def _update(update: dict[str, JsonValue]) -> pb.StreamResponse:

@@ -9,11 +9,11 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from everloop.agents.peer.connection import _http_client
+from everloop.agents.peer.peer_connection import _http_client
 from everloop.client import Client, InvalidError, UnreachableError
 from everloop.client.http import HttpClient, system_tls
 from everloop.models.catalogue import Provider
-from everloop.models.client import ProviderClient
+from everloop.models.provider_client import ProviderClient
 from tests.support.rigs.mcp_rig import served
 
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")

@@ -5,15 +5,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from everloop.gateway.console.routes import DIST
+from everloop.gateway.console.console_routes import DIST
 from everloop.local import stack
 from everloop.local.demo_model.script import MODEL
-from everloop.local.errors import LocalStackError
-from everloop.local.ports import Ports
-from everloop.local.settings import StackSettings
+from everloop.local.port_numbers import StackPorts
 from everloop.local.stack import LOCAL_WEBHOOKS, LocalStack, running_stack
+from everloop.local.stack_errors import LocalStackError
+from everloop.local.stack_settings import StackSettings
 
-PORTS = Ports(
+PORTS = StackPorts(
     gateway=1, temporal=2, temporal_ui=3, temporal_http=4, temporal_metrics=5, redis=6, demo_model=7
 )
 
@@ -134,7 +134,7 @@ async def test_a_stack_wants_the_port_that_documents_name(
 ) -> None:
     """A stack with a new directory each time, such as a demo, leaves it to others."""
 
-    def choose(_file: Path, _asked: object, _say: object, usual: dict[str, int]) -> Ports:
+    def choose(_file: Path, _asked: object, _say: object, usual: dict[str, int]) -> StackPorts:
         raise LocalStackError(str(usual))
 
     monkeypatch.setattr(stack, "choose_ports", choose)

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from everloop.local.errors import LocalStackError
-from everloop.local.own_names import answering_to_own_names
+from everloop.local.host_check import answering_to_own_names
 from everloop.local.servers import LOOPBACK, free_port
-from everloop.runtime.telemetry.settings import Address
+from everloop.local.stack_errors import LocalStackError
+from everloop.runtime.telemetry.telemetry_settings import Address
 
 BODY = b"x" * 200_000
 

@@ -11,7 +11,7 @@ import pytest
 
 from everloop.local import child_process
 from everloop.local.child_process import Service
-from everloop.local.errors import NotReadyError
+from everloop.local.stack_errors import NotReadyError
 from everloop.local.supervisor import Supervisor
 
 SLEEP = ("sleep", "600")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from everloop.local.errors import LocalStackError
-from everloop.local.ports import Ports, choose_ports
+from everloop.local.port_numbers import StackPorts, choose_ports
 from everloop.local.servers import LOOPBACK, free_port
+from everloop.local.stack_errors import LocalStackError
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_ports_are_remembered(tmp_path: Path) -> None:
     first = choose_ports(file, {}, ignore)
 
     assert choose_ports(file, {}, ignore) == first
-    assert len(set(first.model_dump().values())) == len(Ports.model_fields)
+    assert len(set(first.model_dump().values())) == len(StackPorts.model_fields)
     assert first.gateway_grpc is None  # some clients refuse agent cards with gRPC, so its port is requested
 
 

@@ -6,7 +6,7 @@ from types import ModuleType
 from opentelemetry.metrics import Instrument
 
 from everloop.activities import telemetry as of_workers
-from everloop.gateway import instruments as of_gateways
+from everloop.gateway import gateway_instruments as of_gateways
 from everloop.runtime.telemetry import instruments as of_both
 from tests.support.deploy.prometheus import ROOT
 

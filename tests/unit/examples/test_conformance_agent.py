@@ -3,7 +3,7 @@
 import pytest
 
 from everloop.agents.agent import Turn
-from everloop.examples.conformance import respond
+from everloop.examples.conformance_agent import respond
 from everloop.workflows.contract.messages import TextPart, UserMessage
 
 

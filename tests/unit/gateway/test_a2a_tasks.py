@@ -8,9 +8,9 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict, MessageToJson, Parse
 from pydantic import JsonValue
 
-from everloop.runtime.protocol.tasks import TaskUrl, task_url_of, to_part, to_task
+from everloop.runtime.protocol.a2a_tasks import TaskUrl, task_url_of, to_part, to_task
 from everloop.workflows.approvals import question_message
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart, ToolCall
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPartRef, TextPart, ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus
 from tests.unit.gateway.rendered_tasks import AT, URL, artifact, view
@@ -110,7 +110,7 @@ def test_a_task_tells_what_it_used_and_what_it_left_unfinished() -> None:
 
 
 STORED = FilePart(
-    media_type="image/png", filename="p.png", stored=StoredPart(artifact_id="a/b c", index=2), size=200_000
+    media_type="image/png", filename="p.png", stored=StoredPartRef(artifact_id="a/b c", index=2), size=200_000
 )
 PARTS: list[tuple[Part, dict[str, JsonValue]]] = [
     (TextPart(text="x"), {"text": "x"}),

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowHistory
 
+from everloop.gateway.tasks.history_items import Item
 from everloop.gateway.tasks.history_reader import HistoryReader
-from everloop.gateway.tasks.past_items import Item
-from everloop.runtime.protocol.tasks import TaskUrl
+from everloop.runtime.protocol.a2a_tasks import TaskUrl
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 HISTORIES = Path(__file__).parents[2] / "replay/histories"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.gateway.http.errors import RangeError
+from everloop.gateway.http.http_errors import RangeError
 from everloop.gateway.http.requests import ByteRange, names_tag, read_range
 
 

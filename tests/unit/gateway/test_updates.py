@@ -6,7 +6,7 @@ from google.protobuf.json_format import MessageToDict
 
 from everloop.gateway.operations.updates import UpdateTranslator
 from everloop.gateway.tasks.streams import EventId
-from everloop.runtime.protocol.tasks import FAILED_ARTIFACT
+from everloop.runtime.protocol.a2a_tasks import FAILED_ARTIFACT
 from everloop.workflows.contract.events import (
     AgentInvoked,
     ArtifactChunk,
@@ -18,7 +18,7 @@ from everloop.workflows.contract.events import (
     UsageReported,
 )
 from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
-from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart, Usage
+from everloop.workflows.contract.messages import FilePart, Part, StoredPartRef, TextPart, Usage
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.unit.gateway.rendered_tasks import AT, URL, Sent, artifact, chunk, sent, view
 
@@ -154,7 +154,7 @@ def test_an_artifact_is_extended_or_replaced_as_its_chunk_says(
 def test_a_text_that_is_named_is_sent_although_it_is_empty() -> None:
     """It begins a part, which plain texts then continue; so does an unfinished file."""
     named = TextPart(text="", media_type="text/csv", filename="t.csv")
-    file = FilePart(media_type="image/png", stored=StoredPart(artifact_id="plot"))
+    file = FilePart(media_type="image/png", stored=StoredPartRef(artifact_id="plot"))
     translator = UpdateTranslator(view(), URL, extended=False)
     updates = [
         update

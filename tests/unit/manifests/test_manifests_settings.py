@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from everloop.models.catalogue import Catalogue
-from everloop.runtime.settings import Settings
+from everloop.runtime.environment import Settings
 from tests.support.deploy.manifests import (
     COMPOSE,
     KUBERNETES,

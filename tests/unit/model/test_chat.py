@@ -26,8 +26,8 @@ from everloop.models.interface import (
     Opaque,
     OutputSchema,
 )
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
-from everloop.workflows.contract.settings import ModelSettings
 from tests.support.cutting import cut
 
 Object = dict[str, Any]

@@ -44,7 +44,7 @@ from everloop.models.interface import (
     TextDelta,
     ThoughtDelta,
 )
-from everloop.workflows.contract.settings import ModelSettings
+from everloop.workflows.contract.agent_settings import ModelSettings
 from tests.support.fakes.models import PlayedHarness
 
 

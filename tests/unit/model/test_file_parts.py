@@ -5,14 +5,14 @@ from base64 import b64encode
 import pytest
 from pydantic import JsonValue
 
-from everloop.activities.model.files import MAX_TEXT_FILE, Place, ReadFiles, Takes
+from everloop.activities.model.model_files import MAX_TEXT_FILE, AcceptedTypes, Place, ReadFiles
 from everloop.activities.model.models import FILE_TOKENS, estimated_usage
 from everloop.activities.model.request import build_request, user_text
 from everloop.agents.agent import Agent
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     FilePart,
-    StoredPart,
+    StoredPartRef,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -27,7 +27,7 @@ LOOK = TextPart(text="Look:")
 def stored(media_type: str, filename: str = "", size: int | None = 2) -> FilePart:
     """Return a file that the gateway has stored."""
     return FilePart(
-        media_type=media_type, filename=filename, size=size, stored=StoredPart(artifact_id="input-1")
+        media_type=media_type, filename=filename, size=size, stored=StoredPartRef(artifact_id="input-1")
     )
 
 
@@ -43,7 +43,7 @@ def content_of(part: FilePart, contents: dict[Place, bytes | None], takes: str) 
     """Return the message's content for the provider."""
     message = UserMessage(message_id="m", parts=(LOOK, part))
     request = build_request(
-        "m", AGENT, [message], files=ReadFiles(Takes((takes,) if takes else ()), contents)
+        "m", AGENT, [message], files=ReadFiles(AcceptedTypes((takes,) if takes else ()), contents)
     )
     return request.messages[0].get("content")
 
@@ -162,7 +162,7 @@ def test_a_model_gets_what_its_agent_and_it_can_take(
     by_agent: list[str], by_model: list[str] | None, *, taken: bool
 ) -> None:
     """If the model's types are unknown, the agent's count."""
-    assert ("image/png" in Takes(by_agent, by_model)) is taken
+    assert ("image/png" in AcceptedTypes(by_agent, by_model)) is taken
 
 
 def test_files_of_results_stand_behind_the_last_of_them() -> None:
@@ -170,7 +170,7 @@ def test_files_of_results_stand_behind_the_last_of_them() -> None:
     asks = AssistantMessage(tool_calls=tuple(ToolCall(id=name, name=name, arguments="{}") for name in "ab"))
     first, second = (call.result("done") for call in asks.tool_calls)
     shows = first.model_copy(update={"files": (PNG, PDF)})
-    files = ReadFiles(Takes(("image/*",)), {PLACE: PICTURE})
+    files = ReadFiles(AcceptedTypes(("image/*",)), {PLACE: PICTURE})
     for behind in ([], [AssistantMessage(text="A cat.")]):
         request = build_request("m", AGENT, [asks, shows, second, *behind], files=files)
         roles = [message["role"] for message in request.messages]
@@ -201,7 +201,7 @@ def test_texts_can_be_read_on_where_there_is_more(
     said = UserMessage(message_id="m", parts=(LOOK, part))
     shown = ToolMessage(call_id="c", name="find", content="found", files=(part,))
     for message in (said, shown):
-        request = build_request("m", AGENT, [message], files=ReadFiles(Takes(), {PLACE: content}))
+        request = build_request("m", AGENT, [message], files=ReadFiles(AcceptedTypes(), {PLACE: content}))
         assert [tool.name for tool in request.tools] == (["read_attachment"] if offered else [])
 
 
@@ -220,7 +220,7 @@ def test_what_was_said_is_told_with_its_files() -> None:
 def test_a_file_counts_as_so_many_tokens() -> None:
     """The model does not read its base64 as text."""
     message = UserMessage(message_id="m", parts=(LOOK, stored("image/png")))
-    files = ReadFiles(Takes(("image/*",)), {PLACE: PICTURE.ljust(1_000_000)})
+    files = ReadFiles(AcceptedTypes(("image/*",)), {PLACE: PICTURE.ljust(1_000_000)})
     request = build_request("m", AGENT, [message], files=files)
     tokens = estimated_usage((request), AssistantMessage()).input_tokens
     assert FILE_TOKENS < tokens < FILE_TOKENS + 100

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from everloop.activities.model.files import ReadFiles, Takes
+from everloop.activities.model.model_files import AcceptedTypes, ReadFiles
 from everloop.activities.model.request import (
     build_request,
     cache_key,
@@ -390,7 +390,7 @@ def test_a_message_without_a_word_says_so() -> None:
     shown = UserMessage(message_id="m", parts=(TextPart(text="\n"), picture))
     calls = AssistantMessage(text="\n\n", tool_calls=(ToolCall(id="c", name="a.b c", arguments="{}"),))
     transcript = [blank, shown, calls, calls.tool_calls[0].result(""), AssistantMessage(text=" ")]
-    files = ReadFiles(Takes(("image/*",)))
+    files = ReadFiles(AcceptedTypes(("image/*",)))
     messages = build_request("m", BARE, transcript, files=files).messages
     assert [message["content"] for message in messages] == [
         "[empty]",

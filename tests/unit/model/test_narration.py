@@ -2,9 +2,9 @@
 
 import pytest
 
-from everloop.activities.narrator.story import (
+from everloop.activities.narrator.progress_summary import (
     MAX_CHARACTERS,
-    Story,
+    ProgressSummary,
     is_enough,
     narration,
     narration_request,
@@ -100,7 +100,7 @@ CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments='{"query"
 )
 def test_what_happens_becomes_a_line(event: TaskEvent, line: str) -> None:
     """With names and arguments, as clients of the extension may read them; not with results."""
-    story = Story()
+    story = ProgressSummary()
     story.take(event)
     assert list(story.lines) == [line]
     assert story.has_news
@@ -108,7 +108,7 @@ def test_what_happens_becomes_a_line(event: TaskEvent, line: str) -> None:
 
 def test_sub_agents_are_called_by_their_names() -> None:
     """Also those below a sub-agent: the calls that lead to them were shown before."""
-    story = Story()
+    story = ProgressSummary()
     inner = AgentInvoked(call_id="d", agent_id="painter", task_id="t/c/d")
     for event in (
         AgentInvoked(call_id="c", agent_id="writer", task_id="t/c"),
@@ -121,7 +121,7 @@ def test_sub_agents_are_called_by_their_names() -> None:
 
 def test_a_story_keeps_its_newest_parts() -> None:
     """Twenty lines of at most 160 characters, and the last five narrations, which do not trigger another."""
-    story = Story()
+    story = ProgressSummary()
     for n in range(30):
         story.take(CALLED.model_copy(update={"arguments": f"{n} {'a' * 1000}"}))
     story.has_news = False
@@ -137,7 +137,7 @@ def test_a_story_keeps_its_newest_parts() -> None:
 
 async def test_a_script_is_not_used_up_by_a_narrator() -> None:
     """Narrations depend on the clock, so a script could not include them."""
-    request = narration_request("model", "Read", Story())
+    request = narration_request("model", "Read", ProgressSummary())
     script = Script("Done.")
     asked = ChatRequest.model_validate({"model": request.model, "messages": list(request.messages)})
     assert (await script.say(asked), script.left) == (Reply(""), 1)

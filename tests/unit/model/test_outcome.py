@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from everloop.activities.model.outcome import continuation, joined, judge
 from everloop.models.interface import ModelRequest, OutputSchema
 from everloop.workflows.contract import failures
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
@@ -17,7 +18,6 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from everloop.workflows.contract.settings import ModelSettings
 
 CUT, FILTERED, DECLINED, EMPTY = (
     failures.REPLY_CUT,

@@ -9,9 +9,8 @@ from openai import APIConnectionError, APIStatusError, APITimeoutError
 from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.model.failures import provider_failure
+from everloop.activities.model.model_failures import provider_failure
 from everloop.models.catalogue import ChosenModel, Provider
-from everloop.models.failures import Failures, error_in
 from everloop.models.interface import (
     ModelBusyError,
     ModelDownError,
@@ -22,11 +21,12 @@ from everloop.models.interface import (
     OutputUnsupportedError,
     UnreadableReplyError,
 )
+from everloop.models.provider_failures import Failures, error_in
 from everloop.runtime.outbound.bounds import AnswerTooLargeError
 from everloop.stores.providers import HeldBackError, Why
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import ListedTool
-from everloop.workflows.contract.settings import ModelSettings
 
 REQUEST = httpx2.Request("POST", "http://provider/v1/chat/completions")
 SECRET = "sk-secret and what the user wrote"

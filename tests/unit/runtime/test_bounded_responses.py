@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from everloop.runtime.outbound.bounds import AnswerBound, AnswerTooLargeError
-from everloop.runtime.outbound.responses import check_encoding
+from everloop.runtime.outbound.response_bounds import check_encoding
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('a,[{"\\}]é', max_size=8),

@@ -16,8 +16,8 @@ from everloop.runtime.encryption.cipher import (
     SealBrokenError,
     UnknownKeyError,
 )
-from everloop.runtime.encryption.keys import EncryptionSettings, read_keys
-from everloop.runtime.settings import explain
+from everloop.runtime.encryption.key_file import EncryptionSettings, read_keys
+from everloop.runtime.environment import explain
 from tests.support.encryption import key_line, keyring
 
 NONCE = b"ABCDEFGHIJKLMNOPQRSTUVWX"

@@ -10,6 +10,7 @@ from typing import NoReturn
 import pytest
 from pydantic import ValidationError
 
+from everloop.runtime.environment import explain
 from everloop.runtime.outbound import policy as outbound
 from everloop.runtime.outbound.policy import (
     MAX_LOOK_UPS,
@@ -21,7 +22,6 @@ from everloop.runtime.outbound.policy import (
     read_allowance,
     resolve,
 )
-from everloop.runtime.settings import explain
 from everloop.stores.push.deliveries import PushSettings
 
 PUBLIC = "93.184.216.34"

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from everloop.runtime.settings import warn_of_readers
+from everloop.runtime.environment import warn_of_readers
 
 ROOT = Path(__file__).parents[3]
 PARENT = f"""
 import ctypes, os, sys
 sys.path.insert(0, {str(ROOT)!r})
-from everloop.runtime.settings import hide_environment
+from everloop.runtime.environment import hide_environment
 if os.getuid() == 0:  # who may read everything
     os.setgid(65534)
     os.setuid(65534)

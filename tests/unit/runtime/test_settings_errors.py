@@ -4,9 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from everloop.gateway.settings import GatewaySettings
+from everloop.runtime.environment import Settings, explain, unknown_settings
 from everloop.runtime.redis import StoreSettings
-from everloop.runtime.settings import Settings, explain, unknown_settings
-from everloop.runtime.telemetry.settings import TelemetrySettings
+from everloop.runtime.telemetry.telemetry_settings import TelemetrySettings
 
 NO_NUMBER = "Input should be a valid integer, unable to parse string as an integer"
 TOO_SMALL = "Input should be greater than or equal to 1"

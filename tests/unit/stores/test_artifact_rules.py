@@ -4,6 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from everloop.stores.artifacts.artifact_errors import (
+    MAX_PARTS,
+    ArtifactNameError,
+    ArtifactOvertakenError,
+    PartCountError,
+)
 from everloop.stores.artifacts.changes import (
     AddParts,
     Append,
@@ -13,12 +19,6 @@ from everloop.stores.artifacts.changes import (
     NewPart,
     Replace,
     attempt_prefix,
-)
-from everloop.stores.artifacts.errors import (
-    MAX_PARTS,
-    ArtifactNameError,
-    ArtifactOvertakenError,
-    PartCountError,
 )
 from everloop.stores.artifacts.record import ArtifactAddress
 from everloop.stores.artifacts.rules import (

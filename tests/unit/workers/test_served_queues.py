@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
-from everloop.workers.ports import report_queues
+from everloop.workers.activity_queues import report_queues
 from everloop.workers.settings import WorkerSettings
 from everloop.workflows.contract.names import WORKER_QUEUES
 

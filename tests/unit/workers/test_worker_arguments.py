@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.tool import tool
-from everloop.runtime.settings import explain
+from everloop.runtime.environment import explain
 from everloop.workers.settings import QueueNameError, WorkerSettings, parse_arguments
 from everloop.workflows.contract.names import WORKER_QUEUES
 

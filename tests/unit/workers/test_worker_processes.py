@@ -12,7 +12,7 @@ from tests.support.servers.processes import ROOT
 PARENT = """
 import sys, uvloop
 from everloop.workers.processes import WorkerProcesses
-from everloop.runtime.telemetry.settings import Address
+from everloop.runtime.telemetry.telemetry_settings import Address
 address = Address.parse(sys.argv[3]) if sys.argv[3] else None
 sys.exit(uvloop.run(WorkerProcesses([sys.executable, sys.argv[1], sys.argv[2]], 3, address).run()))
 """

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everloop.workflows.contract.agent_settings import Compaction
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
@@ -15,7 +16,6 @@ from everloop.workflows.contract.messages import (
     TranscriptMessage,
     UserMessage,
 )
-from everloop.workflows.contract.settings import Compaction
 from everloop.workflows.contract.tasks import AgentSpec
 from everloop.workflows.turns.model_turn import find_end, is_over_budget
 

@@ -7,8 +7,8 @@ import pytest
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import TextPart, Usage, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec
-from everloop.workflows.limits import TaskStoppedError, allows_last_call, check_limits, tells_of_failures
 from everloop.workflows.state import TaskRunState
+from everloop.workflows.task_limits import TaskStoppedError, allows_last_call, check_limits, tells_of_failures
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LIMITED = AgentSpec(

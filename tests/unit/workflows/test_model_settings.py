@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from everloop.agents import limits
+from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     FilePart,
-    StoredPart,
+    StoredPartRef,
     ToolCall,
     ToolMessage,
     Usage,
     UserMessage,
     measure,
 )
-from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.reporting import model_summary
 from everloop.workflows.state import TaskRunState
 
@@ -91,7 +91,7 @@ def test_a_cost_of_which_a_part_is_unknown_is_unknown() -> None:
     assert known + known == Usage(input_tokens=2, cost=1.0, cached_tokens=2)
     for usage in (known + unknown, unknown + known):
         assert usage == Usage(input_tokens=1, output_tokens=2, cost=None, cached_tokens=1)
-        assert (usage.known_cost, usage.to_metadata()["cost"]) == (0, None)
+        assert (usage.cost_or_zero, usage.to_metadata()["cost"]) == (0, None)
 
 
 def test_what_was_added_to_messages_counts_only_where_there_is_some() -> None:
@@ -103,6 +103,6 @@ def test_what_was_added_to_messages_counts_only_where_there_is_some() -> None:
 
     sealed = reply.model_copy(update={"opaque": "x" * 1000, "source": "p/m", "reason": "ReplyCut"})
     held = reply.model_copy(update={"tool_calls": (call.model_copy(update={"opaque": "x" * 1000}),)})
-    file = FilePart(media_type="image/png", stored=StoredPart(artifact_id="a"))
+    file = FilePart(media_type="image/png", stored=StoredPartRef(artifact_id="a"))
     assert measure(sealed) == measure(held) == measure(reply) + 1002
     assert measure(result.model_copy(update={"files": (file,), "whole": 9})) > measure(result)

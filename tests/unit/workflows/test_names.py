@@ -3,7 +3,7 @@
 import pytest
 
 from everloop.stores.keys import head_key, owner_of_list_key, owner_tasks_key, records_key, transcript_key
-from everloop.stores.log.codec import word
+from everloop.stores.log.log_codec import word
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.names import (
     TaskUnnamedError,

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from everloop.agents import limits
 from everloop.agents.agent import Agent
+from everloop.workflows.contract.agent_settings import Compaction, Memory, ModelSettings
 from everloop.workflows.contract.calls import (
     CallModelInput,
     PublishInput,
@@ -24,7 +25,7 @@ from everloop.workflows.contract.messages import (
     DataPart,
     FilePart,
     Message,
-    StoredPart,
+    StoredPartRef,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -34,7 +35,6 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.names import derive_context_id
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER, Wire, WirePayloadConverter
-from everloop.workflows.contract.settings import Compaction, Memory, ModelSettings
 from everloop.workflows.contract.tasks import AgentSpec, TaskRef, TaskState, TaskStatus, ToolSpec
 from everloop.workflows.state import CarriedTask, TaskRunState
 
@@ -55,7 +55,10 @@ def wire_types(base: type[Wire] = Wire) -> Iterator[type[Wire]]:
     [
         (HELLO, Message),
         (AgentMessage(message_id="m", parts=(DataPart(data=None), DataPart(data={"a": 0}))), Message),
-        (UserMessage(message_id="m", parts=(FilePart(size=0, stored=StoredPart(artifact_id="a")),)), Message),
+        (
+            UserMessage(message_id="m", parts=(FilePart(size=0, stored=StoredPartRef(artifact_id="a")),)),
+            Message,
+        ),
         (AssistantMessage(text="", tool_calls=(ToolCall(id="", name="", arguments=""),)), TranscriptMessage),
         (ToolMessage(call_id="c", name="n", content="", outcome="error"), TranscriptMessage),
         (Thought(iteration=0, text=""), TaskEvent),
@@ -188,5 +191,5 @@ def test_a_tool_call_tells_its_reply_where_that_is_not_the_message_before_its_re
     """The first call of a reply needs no `reply`; an input that has it is read as before."""
     task = TaskRef(owner="o", agent_id="a")
     first = RunToolInput(task=task, call=CALL, position=14)
-    assert first.asked_at == first.model_copy(update={"reply": 13}).asked_at == 13
-    assert RunToolInput(task=task, call=CALL, position=15, reply=13).asked_at == 13
+    assert first.reply_position == first.model_copy(update={"reply": 13}).reply_position == 13
+    assert RunToolInput(task=task, call=CALL, position=15, reply=13).reply_position == 13

@@ -8,7 +8,12 @@ from temporalio.client import Client, WorkflowHandle
 
 from everloop.runtime.temporal.deletions import Deletions
 from everloop.worker import WorkerSettings, running_workers
-from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, Removed, RemoveResult
+from everloop.workflows.contract.deletion_payloads import (
+    DeletionKind,
+    DeletionTarget,
+    RemovedCounts,
+    RemoveResult,
+)
 from tests.support.fakes.housekeeping import ScriptedDeletion
 from tests.support.fakes.ports import FakePorts, ScriptedModel
 from tests.workflows.conftest import unique_queue
@@ -17,12 +22,12 @@ NOTHING = RemoveResult(found_nothing=True)
 
 
 def removing(**counts: int) -> RemoveResult:
-    return RemoveResult(removed=Removed(**counts))
+    return RemoveResult(removed=RemovedCounts(**counts))
 
 
 async def delete(
     client: Client, cached: int, steps: Sequence[RemoveResult | Exception]
-) -> tuple[Removed, ScriptedDeletion, WorkflowHandle[object, object], Deletions]:
+) -> tuple[RemovedCounts, ScriptedDeletion, WorkflowHandle[object, object], Deletions]:
     port, queue = ScriptedDeletion(steps), unique_queue()
     ports = dataclasses.replace(FakePorts(ScriptedModel()).wired(), deletion=port)
     settings = WorkerSettings(task_queue=queue, max_cached_workflows=cached, shutdown_grace=0)
@@ -31,7 +36,7 @@ async def delete(
         target = DeletionTarget(kind=DeletionKind.TASK, owner=queue, context_id="c", id="t1")
         first = await deletions.start(target)
         assert await deletions.start(target) == first
-        handle = client.get_workflow_handle(first, result_type=Removed)
+        handle = client.get_workflow_handle(first, result_type=RemovedCounts)
         told = [0]
         while (known := await deletions.find(first)) and known.state == "running":
             told.append(known.removed.keys)
@@ -54,7 +59,7 @@ async def test_it_is_done_when_two_steps_in_a_row_find_nothing(client: Client, c
     removed, port, handle, deletions = await delete(client, cached, steps)
     known = await deletions.find(handle.id)
 
-    assert (removed, len(port.calls)) == (Removed(tasks=1, keys=5, blobs=1), 5)
+    assert (removed, len(port.calls)) == (RemovedCounts(tasks=1, keys=5, blobs=1), 5)
     assert {call.id for call in port.calls} == {"t1"}
     assert known
     assert (known.state, known.removed, known.target.name) == ("done", removed, "t1")

@@ -20,11 +20,11 @@ from temporalio.client import (
 from temporalio.exceptions import CancelledError
 
 from everloop.runtime.encryption.cipher import NO_CIPHER
-from everloop.runtime.temporal.codec import KEY_ID
-from everloop.runtime.temporal.housekeeping import EVERY, ensure_housekeeping
-from everloop.runtime.temporal.payloads import data_converter
+from everloop.runtime.temporal.blob_payloads import data_converter
+from everloop.runtime.temporal.encryption_codec import KEY_ID
+from everloop.runtime.temporal.housekeeping_schedule import EVERY, ensure_housekeeping
 from everloop.worker import WorkerSettings, running_workers
-from everloop.workflows.contract.housekeeping import (
+from everloop.workflows.contract.housekeeping_payloads import (
     HOUSEKEEPING_REFUSED,
     HOUSEKEEPING_WORKFLOW_TYPE,
     CleanInput,

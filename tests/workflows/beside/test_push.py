@@ -11,10 +11,10 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.push.feed import TaskWorkflows
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.worker import WorkerSettings, running_workers

@@ -9,7 +9,13 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, UserMessage, text_of
-from everloop.workflows.contract.questions import WITHHELD, Approval, ApproverAnswer, Question, QuestionKind
+from everloop.workflows.contract.questions import (
+    WITHHELD,
+    ApproveInput,
+    ApproverAnswer,
+    Question,
+    QuestionKind,
+)
 from everloop.workflows.contract.tasks import Identity
 from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, current_details, refusal_of, say, user
@@ -21,10 +27,10 @@ async def test_an_operator_names_no_call_where_only_one_waits(start_task: StartT
     ports = asking("a", "b", a={}, b={})
     async with start_task(ports) as handle:
         await ports.publish.until_open(2)
-        await handle.signal(AgentTask.approve, Approval(approved=True))
+        await handle.signal(AgentTask.approve, ApproveInput(approved=True))
         several = await current_details(handle)
-        await handle.signal(AgentTask.approve, Approval(call_id="a", approved=False))
-        await handle.signal(AgentTask.approve, Approval(approved=True, note="fine"))
+        await handle.signal(AgentTask.approve, ApproveInput(call_id="a", approved=False))
+        await handle.signal(AgentTask.approve, ApproveInput(approved=True, note="fine"))
         await handle.result()
     assert "`approve` was refused: call_id is missing; waiting: " in several
     given = {call.call.id: call.answers[0].approved for call in ports.tools.calls if call.answers}
@@ -40,7 +46,7 @@ async def test_the_signal_that_the_details_show_answers(
     async with start_task(ports) as handle:
         await ports.publish.until_asked()
         shown, *_ = re.findall("```json\n(.*)\n```", await current_details(handle))
-        await handle.signal(AgentTask.approve, Approval.model_validate_json(shown))
+        await handle.signal(AgentTask.approve, ApproveInput.model_validate_json(shown))
         await handle.result()
     (given,) = ports.tools.calls[1].answers
     assert (given.approved, given.by) == (approved, "operator")
@@ -176,7 +182,7 @@ async def test_an_approver_has_to_be_asked(
     async with start_task(ports, changes=began) as handle:
         await ports.publish.until_asked()
         refused = await refusal_of(handle.execute_update(AgentTask.take_approvers_answer, approver(**said)))
-        await handle.signal(AgentTask.approve, Approval(approved=True))
+        await handle.signal(AgentTask.approve, ApproveInput(approved=True))
         await handle.result()
     assert refused.type == failures.INVALID_ANSWER
     assert words in refused.message

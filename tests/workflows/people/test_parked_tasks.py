@@ -10,7 +10,7 @@ from temporalio.client import Client
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.questions import Approval
+from everloop.workflows.contract.questions import ApproveInput
 from everloop.workflows.contract.tasks import TaskState
 from tests.support.fakes.ports import TASK_WORK, FakePorts, ScriptedModel, answer
 from tests.support.servers.processes import until
@@ -20,7 +20,7 @@ from tests.workflows.turns.test_model_turn import WAITS, fails
 
 
 async def _approve(handle: Handle) -> None:
-    await handle.signal(AgentTask.approve, Approval(approved=True))
+    await handle.signal(AgentTask.approve, ApproveInput(approved=True))
 
 
 async def _resume(handle: Handle) -> None:

@@ -11,7 +11,7 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import DataPart, text_of
-from everloop.workflows.contract.questions import Approval, SkippedCall
+from everloop.workflows.contract.questions import ApproveInput, SkippedCall
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, run, say, until_canceled, user
@@ -113,7 +113,7 @@ async def test_a_call_that_asks_does_not_wait_for_a_slow_one(start_task: StartTa
         if by == "client":
             await say(handle, user("yes"))
         elif by == "operator":
-            await handle.signal(AgentTask.approve, Approval(call_id="asks", approved=True))
+            await handle.signal(AgentTask.approve, ApproveInput(call_id="asks", approved=True))
         await tools.until_called("asks", 2)
         assert not tools.may_end.is_set()
         tools.may_end.set()

@@ -7,9 +7,9 @@ from temporalio.client import Client
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.agent_settings import Compaction, Memory
 from everloop.workflows.contract.calls import SaveContextInput, SaveContextResult
 from everloop.workflows.contract.messages import AssistantMessage
-from everloop.workflows.contract.settings import Compaction, Memory
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import (
     TASK_WORK,

@@ -7,9 +7,9 @@ import pytest
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
+from everloop.workflows.contract.agent_settings import Compaction, ModelSettings
 from everloop.workflows.contract.messages import Usage, text_of
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
-from everloop.workflows.contract.settings import Compaction, ModelSettings
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from everloop.workflows.turns import model_turn
 from tests.support.fakes.ports import FakePorts, Script, ScriptedModel, answer, asks, fails

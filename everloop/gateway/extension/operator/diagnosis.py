@@ -11,8 +11,8 @@ from typing import Literal
 from pydantic import JsonValue
 from temporalio.api.enums.v1 import TaskQueueType
 
-from everloop.gateway.tasks.runs import STUCK_ATTEMPTS
-from everloop.runtime.protocol.tasks import timestamp
+from everloop.gateway.tasks.workflow_runs import STUCK_ATTEMPTS
+from everloop.runtime.protocol.a2a_tasks import timestamp
 from everloop.runtime.temporal.inspection import CallState, Inspection, Pause, PendingCall
 from everloop.runtime.temporal.queues import ACTIVITY, WORKFLOW, QueueState
 from everloop.workflows.contract import failures
@@ -47,7 +47,7 @@ _BESIDE = NarratorPort.narrate.__name__
 
 
 @dataclass(frozen=True)
-class Stuck:
+class StuckReason:
     """Reason for which a task is stuck, its time, and the remedy. `call_id`: the call that `skip` ends."""
 
     why: str
@@ -118,24 +118,24 @@ class Facts:
     cause: str = ""
 
 
-def diagnose(facts: Facts) -> Stuck | None:
+def diagnose(facts: Facts) -> StuckReason | None:
     """Return the reason for which an open task is stuck; None if it runs, or waits for people."""
     found = next(filter(None, (rule(facts) for rule in _RULES)), None)
     progress = facts.progress
     if found and "skip" in found.actions and progress and len(progress.pending_calls) == 1:
-        return Stuck(found.why, found.since, found.actions, progress.pending_calls[0])
+        return StuckReason(found.why, found.since, found.actions, progress.pending_calls[0])
     return found
 
 
-def _paused(facts: Facts) -> Stuck | None:
+def _paused(facts: Facts) -> StuckReason | None:
     run = facts.run
     if not run.run.is_paused:
         return None
     why = f"the task is paused{_by(run.pause)}; a cancellation takes effect when it goes on"
-    return Stuck(why, (run.pause and run.pause.at) or run.began_at, ("resume", "cancel"))
+    return StuckReason(why, (run.pause and run.pause.at) or run.began_at, ("resume", "cancel"))
 
 
-def _broken(facts: Facts) -> Stuck | None:
+def _broken(facts: Facts) -> StuckReason | None:
     run = facts.run
     if not is_broken(run):
         return None
@@ -143,36 +143,36 @@ def _broken(facts: Facts) -> Stuck | None:
         f"its workflow's code fails at each attempt: {facts.cause or 'unknown cause'}; "
         "roll out mended code, and it goes on by itself"
     )
-    return Stuck(why, run.step_due_at or facts.changed_at)
+    return StuckReason(why, run.step_due_at or facts.changed_at)
 
 
-def _untaken_step(facts: Facts) -> Stuck | None:
+def _untaken_step(facts: Facts) -> StuckReason | None:
     run = facts.run
     if run.step_due_at is None or facts.now - run.step_due_at < UNTAKEN:
         return None
     return _unserved(facts, run.queue, WORKFLOW, run.step_due_at, run.build)
 
 
-def _paused_call(facts: Facts) -> Stuck | None:
+def _paused_call(facts: Facts) -> StuckReason | None:
     call = next((call for call in calls_of(facts.run) if call.state is CallState.PAUSED), None)
     if call is None:
         return None
     at = call.pause.at if call.pause else None
     why = f"a call ({call.type}) is paused{_by(call.pause)}"
-    return Stuck(why, at or call.due_at, ("resume", *_skipping(call), "cancel"))
+    return StuckReason(why, at or call.due_at, ("resume", *_skipping(call), "cancel"))
 
 
-def _failing(facts: Facts) -> Stuck | None:
+def _failing(facts: Facts) -> StuckReason | None:
     call = next((call for call in calls_of(facts.run) if call.failure), None)
     if call is None:
         return None
     _, words = _WORDS.get(call.type, ("", f"the step {call.type} fails, and is tried again"))
     why = f"{words}: {call.failure} (attempt {call.attempt}"
     why += f", the next at {timestamp(call.due_at)})" if call.due_at > facts.now else ")"
-    return Stuck(why, call.failed_at or call.due_at, ("resume", *_skipping(call), "cancel"))
+    return StuckReason(why, call.failed_at or call.due_at, ("resume", *_skipping(call), "cancel"))
 
 
-def _untaken_call(facts: Facts) -> Stuck | None:
+def _untaken_call(facts: Facts) -> StuckReason | None:
     for call in calls_of(facts.run):
         if _is_untaken(call, facts.now) and (
             stuck := _unserved(facts, call.queue, ACTIVITY, call.due_at, "", *_skipping(call))
@@ -181,25 +181,25 @@ def _untaken_call(facts: Facts) -> Stuck | None:
     return None
 
 
-def _slow(facts: Facts) -> Stuck | None:
+def _slow(facts: Facts) -> StuckReason | None:
     for call in calls_of(facts.run):
         began = call.started_at
         if call.type == _TOOL and call.state is CallState.STARTED and began and facts.now - began >= SLOW:
             tools = facts.progress and ", ".join(facts.progress.pending_tools)
             limit = f"; it is stopped after {_seconds(call.timeout)} at the latest" if call.timeout else ""
             why = f"a tool{f' ({tools})' if tools else ''} has run for {_seconds(facts.now - began)}{limit}"
-            return Stuck(why, began, ("skip", "cancel"))
+            return StuckReason(why, began, ("skip", "cancel"))
     return None
 
 
-def _waits_for_resume(facts: Facts) -> Stuck | None:
+def _waits_for_resume(facts: Facts) -> StuckReason | None:
     if not (facts.progress and facts.progress.waits_for_resume):
         return None
     why = f"it waits for an operator: {facts.progress.waits_for_resume}"
-    return Stuck(why, facts.changed_at, ("resume", "cancel"))
+    return StuckReason(why, facts.changed_at, ("resume", "cancel"))
 
 
-_RULES: tuple[Callable[[Facts], Stuck | None], ...] = (
+_RULES: tuple[Callable[[Facts], StuckReason | None], ...] = (
     _paused,
     _broken,
     _untaken_step,
@@ -214,7 +214,7 @@ _RULES: tuple[Callable[[Facts], Stuck | None], ...] = (
 
 def _unserved(
     facts: Facts, queue: str, kind: TaskQueueType.ValueType, since: datetime, build: str, *skip: Action
-) -> Stuck | None:
+) -> StuckReason | None:
     """Return the reason for work in a queue without workers."""
     state = facts.queues.get((queue, kind))
     if state is None:
@@ -223,14 +223,14 @@ def _unserved(
     actions: tuple[Action, ...] = (*skip, "cancel")
     if not workers:
         of_build = f" of build {build!r}" if build else ""
-        return Stuck(
+        return StuckReason(
             f"no worker{of_build} takes work from the task queue {queue!r}; start one", since, actions
         )
     if facts.now - since < SLOW:
         return None
     are = f"{len(workers)} workers take" if len(workers) > 1 else "1 worker takes"
     why = f"its work waits behind other work: {are} from the task queue {queue!r}, {state.backlog} wait in it"
-    return Stuck(why, since, actions)
+    return StuckReason(why, since, actions)
 
 
 def _is_untaken(call: PendingCall, now: datetime) -> bool:
@@ -254,7 +254,7 @@ def _seconds(time: timedelta) -> str:
 # Ended tasks.
 
 
-def diagnose_end(task_id: str, why: str, reason: str, at: datetime) -> Stuck | None:
+def diagnose_end(task_id: str, why: str, reason: str, at: datetime) -> StuckReason | None:
     """Return the remedy for a task that failed or was terminated; `reason` names the failure.
 
     None without a remedy: a limit ended the task, and would end it again.
@@ -263,4 +263,4 @@ def diagnose_end(task_id: str, why: str, reason: str, at: datetime) -> Stuck | N
         return None
     if is_child_task_id(task_id):  # the task above has already received the failure
         return None
-    return Stuck(why or "the task failed", at, ("reset",))
+    return StuckReason(why or "the task failed", at, ("reset",))

@@ -25,7 +25,7 @@ from everloop.gateway.errors import (
 from everloop.gateway.extension.operator.diagnosis import (
     Facts,
     QueueKey,
-    Stuck,
+    StuckReason,
     diagnose,
     diagnose_end,
     is_broken,
@@ -33,15 +33,14 @@ from everloop.gateway.extension.operator.diagnosis import (
     queues_of,
     waits_for,
 )
-from everloop.gateway.http.calls import Page
+from everloop.gateway.http.http_calls import Page
 from everloop.gateway.requests.fields import marked, page_token, unmarked
-from everloop.gateway.tasks.runs import RunEnd, Runs
-from everloop.gateway.tasks.runs import Stuck as StuckRun
-from everloop.gateway.tasks.tasks import Tasks
-from everloop.runtime.protocol.tasks import timestamp
+from everloop.gateway.tasks.task_workflows import Tasks
+from everloop.gateway.tasks.workflow_runs import RunEnd, Runs, StuckRun
+from everloop.runtime.protocol.a2a_tasks import timestamp
 from everloop.runtime.temporal.inspection import REPORTED_PROBLEMS, Inspection, inspect
 from everloop.runtime.temporal.queues import WORKFLOW, QueueState, queue_state
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract import names
 from everloop.workflows.contract.events import REASON
 from everloop.workflows.contract.messages import text_of
@@ -64,7 +63,7 @@ _ENDS = {TaskState.FAILED: _FAILED, TaskState.CANCELED: "ExecutionStatus = 'Canc
 
 
 @dataclass(frozen=True)
-class Wanted:
+class OverviewFilter:
     """Filter of tasks; an empty field matches all. `agents`: those that the caller is bound to."""
 
     state: TaskState | None = None
@@ -75,21 +74,21 @@ class Wanted:
 
     def query(self, now: datetime) -> str:
         """Return the filter as a query of Temporal's list."""
-        wanted = [f"WorkflowType = '{names.WORKFLOW_TYPE}'", "ExecutionStatus != 'ContinuedAsNew'"]
-        wanted += [f"{names.AGENT_ID.name} = {quoted(self.agent)}"] if self.agent else []
-        wanted += [f"{names.OWNER.name} = {quoted(self.owner)}"] if self.owner else []
+        conditions = [f"WorkflowType = '{names.WORKFLOW_TYPE}'", "ExecutionStatus != 'ContinuedAsNew'"]
+        conditions += [f"{names.AGENT_ID.name} = {quoted(self.agent)}"] if self.agent else []
+        conditions += [f"{names.OWNER.name} = {quoted(self.owner)}"] if self.owner else []
         if self.agents:
-            wanted.append(f"{names.AGENT_ID.name} IN ({', '.join(map(quoted, self.agents))})")
+            conditions.append(f"{names.AGENT_ID.name} IN ({', '.join(map(quoted, self.agents))})")
         if self.state:
-            wanted.append(state_query(self.state))
+            conditions.append(state_query(self.state))
         if self.only_stuck:
             since = (now - RECENT).isoformat()
-            wanted.append(
+            conditions.append(
                 f"((CloseTime IS NULL AND ({names.TASK_STATE.name} IN ('submitted', 'working')"
                 f" OR ExecutionStatus = 'Paused' OR {REPORTED_PROBLEMS.name} IS NOT NULL))"
                 f" OR ({_FAILED} AND CloseTime > '{since}'))"
             )
-        return " AND ".join(wanted)
+        return " AND ".join(conditions)
 
 
 def state_query(state: TaskState) -> str:
@@ -112,7 +111,7 @@ def quoted(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Seen:
+class OverviewTask:
     """Task for operators. `end`: its end, if it has ended."""
 
     run: Inspection
@@ -120,7 +119,7 @@ class Seen:
     status: TaskStatus | None
     progress: TaskProgress | None = None
     end: RunEnd | None = None
-    stuck: Stuck | None = None
+    stuck: StuckReason | None = None
 
     @property
     def task_id(self) -> str:
@@ -179,14 +178,14 @@ class _Queues:
     """Queues of one response, each of which is described once."""
 
     client: Client
-    known: dict[QueueKey, "asyncio.Task[QueueState]"] = field(
+    states: dict[QueueKey, "asyncio.Task[QueueState]"] = field(
         default_factory=dict[QueueKey, "asyncio.Task[QueueState]"]
     )
 
     async def state(self, key: QueueKey) -> QueueState:
-        if key not in self.known:
-            self.known[key] = asyncio.create_task(look_at_queue(self.client, *key))
-        return await asyncio.shield(self.known[key])
+        if key not in self.states:
+            self.states[key] = asyncio.create_task(look_at_queue(self.client, *key))
+        return await asyncio.shield(self.states[key])
 
 
 async def look_at_queue(client: Client, name: str, kind: "TaskQueueType.ValueType") -> QueueState:
@@ -211,7 +210,7 @@ class Overview:
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
-    async def page(self, wanted: Wanted, page: Page) -> tuple[list[Seen], str]:
+    async def page(self, task_filter: OverviewFilter, page: Page) -> tuple[list[OverviewTask], str]:
         """Return the tasks on a page, newest first, open ones before ended ones.
 
         A page of stuck tasks may be short or empty although more follow.
@@ -220,18 +219,23 @@ class Overview:
             InvalidParamsError: the token is malformed.
             TemporalUnavailableError: the list is unavailable.
         """
-        query, queues = wanted.query(self.clock()), _Queues(self.client)
-        token = page.read_token(lambda text: unmarked(text, wanted), b"")
-        found, looked_at = list[Seen](), 0
+        query, queues = task_filter.query(self.clock()), _Queues(self.client)
+        token = page.read_token(lambda text: unmarked(text, task_filter), b"")
+        found, looked_at = list[OverviewTask](), 0
         while True:
             rows, token = await self._rows(query, page.size - len(found), token)
             looked_at += len(rows)
-            seen = await asyncio.gather(*(self._row(row, queues) for row in rows))
-            found += [each for each in seen if each and (each.stuck or not wanted.only_stuck)]
-            if not token or len(found) >= page.size or not wanted.only_stuck or looked_at >= MOST_LOOKED_AT:
-                return found, page_token(marked(token, wanted)) if token else ""
+            tasks = await asyncio.gather(*(self._row(row, queues) for row in rows))
+            found += [each for each in tasks if each and (each.stuck or not task_filter.only_stuck)]
+            if (
+                not token
+                or len(found) >= page.size
+                or not task_filter.only_stuck
+                or looked_at >= MOST_LOOKED_AT
+            ):
+                return found, page_token(marked(token, task_filter)) if token else ""
 
-    async def find(self, task_id: str) -> Seen:
+    async def find(self, task_id: str) -> OverviewTask:
         """Return one task, with the progress that its workflow reports.
 
         Raises:
@@ -252,39 +256,39 @@ class Overview:
             )
         return listed.executions, listed.next_page_token
 
-    async def _row(self, row: WorkflowExecutionInfo, queues: _Queues) -> Seen | None:
+    async def _row(self, row: WorkflowExecutionInfo, queues: _Queues) -> OverviewTask | None:
         """Inspect a task of the list; None for a run that a reset has replaced."""
         try:
-            seen = await self._look(row.execution.workflow_id, queues)
+            task = await self._look(row.execution.workflow_id, queues)
         except TaskUnknownError:  # its retention has ended since
             return None
-        return seen if seen.run.run.run_id == row.execution.run_id else None
+        return task if task.run.run.run_id == row.execution.run_id else None
 
-    async def _look(self, task_id: str, queues: _Queues, *, asks: bool = False) -> Seen:
+    async def _look(self, task_id: str, queues: _Queues, *, asks: bool = False) -> OverviewTask:
         async with self.slots:
             async with translate_temporal_errors(), translate_not_found(task_id), translate_blob_errors():
                 run = await inspect(self.client, task_id, rpc_timeout=RPC_TIMEOUT)
             if run.run.workflow_type != names.WORKFLOW_TYPE:
                 raise TaskUnknownError(task_id)
-            known = await self.views.load(task_id, most=0)
-            seen = Seen(run, self._title(run), known.view.status if known else None)
-            return await (self._open(seen, queues, asks=asks) if seen.is_open else self._ended(seen))
+            stored = await self.views.load(task_id, most=0)
+            task = OverviewTask(run, self._title(run), stored.view.status if stored else None)
+            return await (self._open(task, queues, asks=asks) if task.is_open else self._ended(task))
 
-    async def _open(self, seen: Seen, queues: _Queues, *, asks: bool) -> Seen:
-        run, now = seen.run, self.clock()
+    async def _open(self, task: OverviewTask, queues: _Queues, *, asks: bool) -> OverviewTask:
+        run, now = task.run, self.clock()
         keys = queues_of(run, now)
         facts = Facts(
             run,
             {key: await queues.state(key) for key in keys},
             now,
-            seen.changed_at,
+            task.changed_at,
             cause=await self._cause(run),
         )
         stuck = diagnose(facts)
-        waits = is_idle(run) and seen.state is TaskState.WORKING
+        waits = is_idle(run) and task.state is TaskState.WORKING
         if not is_broken(run) and (asks or waits or (stuck and "skip" in stuck.actions)):
             facts = replace(facts, progress=await self._progress(run, queues))
-        return replace(seen, progress=facts.progress, stuck=diagnose(facts))
+        return replace(task, progress=facts.progress, stuck=diagnose(facts))
 
     async def _progress(self, run: Inspection, queues: _Queues) -> TaskProgress | None:
         """Query the workflow, if there is a worker to answer."""
@@ -300,18 +304,18 @@ class Overview:
             return ""
         return await self.runs.cause(StuckRun(run.run.workflow_id, run.run.run_id, run.problems))
 
-    async def _ended(self, seen: Seen) -> Seen:
-        end = await self.runs.state(seen.task_id)
+    async def _ended(self, task: OverviewTask) -> OverviewTask:
+        end = await self.runs.state(task.task_id)
         if not isinstance(end, RunEnd):  # an operator has just reset it
-            return seen
-        seen = replace(seen, end=end)
+            return task
+        task = replace(task, end=end)
         if end.state is not TaskState.FAILED:
-            return seen
-        status = seen.status if seen.status and seen.status.state is TaskState.FAILED else None
+            return task
+        status = task.status if task.status and task.status.state is TaskState.FAILED else None
         told = status.message if status else None
         reason = str((told and told.metadata.get(REASON)) or end.failure)
         why = (told and text_of(told.parts)) or end.reason
-        return replace(seen, stuck=diagnose_end(seen.task_id, why, reason, end.at))
+        return replace(task, stuck=diagnose_end(task.task_id, why, reason, end.at))
 
     def _title(self, run: Inspection) -> str:
         """Return the beginning of the task's first message, without the name of the agent before it."""
@@ -331,7 +335,7 @@ class Overview:
         states = [*(state for state in TaskState if state not in TERMINAL_STATES), *sorted(TERMINAL_STATES)]
 
         async def count(state: TaskState) -> int:
-            query = Wanted(state, owner=owner, agents=agents).query(now)
+            query = OverviewFilter(state, owner=owner, agents=agents).query(now)
             async with translate_temporal_errors():
                 return (await self.client.count_workflows(query, rpc_timeout=RPC_TIMEOUT)).count
 

@@ -18,13 +18,13 @@ from everloop.gateway.extension.health import outcome_of
 from everloop.gateway.extension.operator.overview import look_at_queue
 from everloop.gateway.services import Services
 from everloop.runtime.blobs import BlobMissingError, Blobs
-from everloop.runtime.protocol.tasks import timestamp
+from everloop.runtime.protocol.a2a_tasks import timestamp
 from everloop.runtime.redis import server_name
 from everloop.runtime.temporal.queues import (
     ACTIVITY,
     WORKFLOW,
-    Heartbeat,
     QueueState,
+    WorkerHeartbeat,
     heartbeats,
     server_version,
 )
@@ -106,10 +106,10 @@ async def _probe_blobs(blobs: Blobs) -> None:
 async def _queues(services: Services) -> list[_Queue]:
     named = sorted({queue for agent in services.agents for queue in agent.task_queues})
     base = services.settings.task_queue
-    wanted = [(names.task_queue_of(kind, base), kind) for kind in names.WORKER_QUEUES]
-    wanted += [(queue, _OWN) for queue in named]
+    queues = [(names.task_queue_of(kind, base), kind) for kind in names.WORKER_QUEUES]
+    queues += [(queue, _OWN) for queue in named]
     try:
-        return list(await asyncio.gather(*(_queue(services, *each) for each in wanted)))
+        return list(await asyncio.gather(*(_queue(services, *each) for each in queues)))
     except (TemporalUnavailableError, RPCError):
         return []
 
@@ -122,7 +122,7 @@ async def _queue(services: Services, name: str, kind: str) -> _Queue:
     )
 
 
-async def _heartbeats(services: Services) -> Sequence[Heartbeat]:
+async def _heartbeats(services: Services) -> Sequence[WorkerHeartbeat]:
     try:
         async with translate_temporal_errors():
             return await heartbeats(services.client, rpc_timeout=RPC_TIMEOUT)
@@ -145,9 +145,9 @@ class _Worker:
         }
 
 
-def _workers(queues: Iterable[_Queue], beats: Iterable[Heartbeat], now: datetime) -> list[JsonValue]:
+def _workers(queues: Iterable[_Queue], beats: Iterable[WorkerHeartbeat], now: datetime) -> list[JsonValue]:
     """Return the processes that poll these queues, from Temporal's pollers and from their heartbeats."""
-    found, known = dict[str, _Worker](), {queue.name for queue in queues}
+    found, queue_names = dict[str, _Worker](), {queue.name for queue in queues}
 
     def note(identity: str, queue: str, at: datetime, build: str) -> None:
         worker = found.setdefault(identity, _Worker(set(), at, build))
@@ -159,7 +159,7 @@ def _workers(queues: Iterable[_Queue], beats: Iterable[Heartbeat], now: datetime
             for poller in state.serving(now):
                 note(poller.identity, queue.name, poller.seen_at, poller.build)
     for beat in beats:
-        if beat.queue in known:
+        if beat.queue in queue_names:
             note(beat.identity, beat.queue, beat.at, beat.build)
     return [worker.to_json(identity) for identity, worker in sorted(found.items())]
 

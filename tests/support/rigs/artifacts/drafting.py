@@ -5,14 +5,14 @@ from enum import Enum, auto
 
 from pydantic import JsonValue
 
-from everloop.activities.model.artifacts import ArtifactStreams
+from everloop.activities.model.artifact_streams import ArtifactStreams
 from everloop.activities.model.drafts import attempt_number
 from everloop.activities.model.reply import ArgumentsDelta
 from everloop.agents.artifact_tools import artifacts
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.log.interface import START
-from everloop.stores.log.store import TaskViews
+from everloop.stores.log.log_store import TaskViews
+from everloop.stores.log.log_types import START
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, text_of
 from everloop.workflows.contract.names import context_key

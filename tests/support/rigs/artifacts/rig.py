@@ -5,10 +5,10 @@ from typing import Any
 
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
+from everloop.stores.artifacts.artifact_store import Artifacts
 from everloop.stores.artifacts.changes import Change
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.log.store import TaskViews
+from everloop.stores.blobs.redis_blobs import RedisBlobs
+from everloop.stores.log.log_store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part, ToolMessage
 from everloop.workflows.contract.names import context_key

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.agents.mcp.results import Concealment
+from everloop.agents.mcp.mcp_results import Concealment
 
 HIDING = Concealment(
     "https://user:url-password@tools.example/mcp?key=query-key",

@@ -15,8 +15,8 @@ from mcp_types import (
 )
 from pydantic import JsonValue
 
-from everloop.agents.mcp.errors import McpProtocolError, McpToolError
-from everloop.agents.mcp.results import MOST_LINKS, ResultWriter
+from everloop.agents.mcp.mcp_errors import McpProtocolError, McpToolError
+from everloop.agents.mcp.mcp_results import MOST_LINKS, ResultWriter
 from tests.support.rigs.mcp_rig import KeptArtifacts
 
 PICTURE = ImageContent(data="AAAA", mime_type="image/png")

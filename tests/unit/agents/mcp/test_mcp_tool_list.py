@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from mcp_types import ListToolsResult, Tool
 
-from everloop.agents.mcp.definition import McpDefinition
-from everloop.agents.mcp.errors import McpProtocolError
+from everloop.agents.mcp.mcp_definition import McpDefinition
+from everloop.agents.mcp.mcp_errors import McpProtocolError
 from everloop.agents.mcp.sessions import PAGES, ToolList
 
 SERVER = McpDefinition(url="http://tools.example/mcp", name="tools")

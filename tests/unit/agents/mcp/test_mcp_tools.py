@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from mcp_types import Tool, ToolAnnotations
 
-from everloop.agents.mcp.client import is_idempotent, is_quick, names_of, needs_approval
-from everloop.agents.mcp.definition import McpDefinition
+from everloop.agents.mcp.mcp_client import is_idempotent, is_quick, names_of, needs_approval
+from everloop.agents.mcp.mcp_definition import McpDefinition
 
 Setting = bool | Sequence[str] | None
 

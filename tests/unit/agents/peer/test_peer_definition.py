@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from everloop.agents.errors import AgentDefinitionError
-from everloop.agents.peer.definition import Peer, card_address
-from everloop.agents.peer.plugin import peer
+from everloop.agents.peer.peer_definition import Peer, card_address
+from everloop.agents.peer.peer_plugin import peer
 
 CARD = "/.well-known/agent-card.json"
 

@@ -11,7 +11,7 @@ from a2a.utils.errors import InternalError, InvalidParamsError, TaskNotFoundErro
 from google.protobuf.json_format import ParseDict, ParseError
 from pydantic import ValidationError
 
-from everloop.agents.peer.errors import (
+from everloop.agents.peer.peer_errors import (
     PeerAwayError,
     PeerCredentialsError,
     PeerError,

@@ -6,7 +6,7 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
-from everloop.agents.peer.answers import MAX_INLINE, answer_of, value_part
+from everloop.agents.peer.peer_answers import MAX_INLINE, answer_of, value_part
 from everloop.agents.peer.questions import meaning, question_of
 from everloop.client.content import plain
 from everloop.client.fold import Task, task_of

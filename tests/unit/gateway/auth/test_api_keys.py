@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from everloop.cli.app import run
+from everloop.cli.commands import run
 from everloop.gateway.auth.api_keys import ApiKeyFileError, ApiKeyScheme, add_key, new_key, read_keys
 from everloop.gateway.auth.schemes import CredentialsError
 from everloop.gateway.context import Caller

@@ -7,12 +7,12 @@ import pytest
 from pydantic import ValidationError
 
 from everloop.gateway.auth.api_keys import add_key, new_key
+from everloop.gateway.auth.auth_settings import AuthSettings, AuthSettingsError, make_authenticator
 from everloop.gateway.auth.schemes import Authenticator
-from everloop.gateway.auth.settings import AuthSettings, AuthSettingsError, make_authenticator
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import UnauthenticatedError
+from everloop.runtime.environment import explain
 from everloop.runtime.outbound.policy import is_loopback
-from everloop.runtime.settings import explain
 from tests.support.servers.tokens import AUDIENCE, ISSUER, SigningKey
 
 KEY = SigningKey()

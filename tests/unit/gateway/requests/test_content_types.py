@@ -5,7 +5,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import ContentTypeNotSupportedError
 
 from everloop.agents.agent import Agent
-from everloop.gateway.requests.parts import check_content_types
+from everloop.gateway.requests.incoming_parts import check_content_types
 
 MODES = [
     (("text/plain",), "Text/Plain; charset=utf-8", True),

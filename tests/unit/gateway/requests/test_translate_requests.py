@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from everloop.agents.agent import Agent
 from everloop.gateway.requests.fields import MAX_ID_BYTES, check_id
-from everloop.gateway.requests.messages import content_of, read_message
+from everloop.gateway.requests.incoming_messages import content_of, read_message
 from everloop.workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
 
 AGENT = Agent(id="a", name="A", description="A.")
