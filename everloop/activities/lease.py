@@ -14,7 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from everloop.activities.retries import retry_unanswered
+from everloop.activities.store_retries import retry_unanswered
 from everloop.runtime.temporal.describe import find_run
 from everloop.stores.scripts import Lease, OvertakenError, Step
 from everloop.stores.tool_records import Claim, Claimed, ToolRecords

@@ -9,7 +9,7 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.retries import suppress_store_errors
+from everloop.activities.store_retries import suppress_store_errors
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
 from everloop.runtime.telemetry.instruments import record_statuses
 from everloop.stores.artifacts.artifact_errors import ArtifactClosedError, ArtifactMissingError

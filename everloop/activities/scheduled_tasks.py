@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from everloop.activities.lease import heartbeating
-from everloop.activities.retries import AWAY
+from everloop.activities.store_retries import AWAY
 from everloop.runtime.blobs import BlobError
 from everloop.stores.artifacts.artifact_errors import ArtifactMissingError
 from everloop.stores.artifacts.schedule_files import ScheduleFiles

@@ -227,7 +227,10 @@ class Agent(Generic[Output]):
 
     @cached_property
     def digest(self) -> str:
-        """Distinguishes definitions without a version: by texts, tools and limits, not by their code."""
+        """Hash that stands in for a missing version: of prompts, tools' schemas, output type and settings.
+
+        A change of code alone does not change it.
+        """
         prompts = [
             prompt.text if isinstance(prompt.text, str) else "" for p in self.plugins for prompt in p.prompts
         ]

@@ -240,7 +240,10 @@ def _check_own(file: Path | None, own: ModelsFile, readers: Sequence["_ProviderR
 
 
 class _ProviderReader:
-    """Makes a provider of its tables; `missing` are its unset variables."""
+    """Builds a provider from its tables in the shipped and the own models file.
+
+    `missing` collects the environment variables that it needs and that are not set.
+    """
 
     def __init__(self, name: str, shipped: ModelsFile, own: ModelsFile, variables: Mapping[str, str]) -> None:
         self.name = name

@@ -255,7 +255,7 @@ async def _failure(harness: ProviderHarness, played: Played) -> ModelError:
 
 
 async def closing_hangs_up(harness: ProviderHarness) -> None:
-    """A closed reply disconnects, so that it is not paid to its end."""
+    """Closing the stream of a reply closes the connection, so that the rest is not charged."""
     async with harness.playing(Played(text=_TEXT, then="silent")) as model:
         stream = model.stream(_REQUEST, harness.model)
         async with asyncio.timeout(_TIMEOUT):

@@ -101,7 +101,10 @@ def with_late_role(messages: Sequence[Message], role: str) -> Iterator[Message]:
 
 
 def read_usage(usage: Object, sent: str, written: str) -> Usage | None:
-    """Return the tokens as counted by the provider; `sent` and `written` are its field names."""
+    """Return the usage that the provider counted; None if it counted nothing.
+
+    `sent` and `written` are the prefixes of its fields, such as `prompt` in `prompt_tokens`.
+    """
     tokens, replied = _count(usage, f"{sent}_tokens"), _count(usage, f"{written}_tokens")
     if not (tokens or replied):
         return None

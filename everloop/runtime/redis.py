@@ -145,10 +145,10 @@ def connect_redis(url: str, cipher: Cipher | None = None) -> Redis:
 
 
 class _Sending(AbstractConnection):
-    """Connection with faster sends (two thirds of the time), which lose no cancellation.
+    """Connection whose sends take two thirds of the usual time and never swallow a cancellation.
 
-    One copy of a command, and a wait only where much is unsent. The client's own method sends in
-    `asyncio.wait_for`, which loses cancellations in Python 3.11.
+    It copies a command once, and waits only when much is unsent. The client's own method sends in
+    `asyncio.wait_for`, which can swallow a cancellation in Python 3.11.
     """
 
     def pack_command(self, *args: EncodableT) -> list[bytes]:

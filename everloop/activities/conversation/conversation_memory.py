@@ -22,7 +22,7 @@ from everloop.activities.lease import ActivityHeartbeat, begin_attempt, heartbea
 from everloop.activities.model.compaction import write_summary
 from everloop.activities.model.models import Models
 from everloop.stores.conversations.conversation_store import FORGOTTEN, Conversations, ConversationSummary
-from everloop.stores.conversations.prompt_selection import (
+from everloop.stores.conversations.memory_selection import (
     PromptBudget,
     newest_messages,
     newest_turns,

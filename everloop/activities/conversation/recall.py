@@ -6,7 +6,7 @@ from json import dumps
 
 from everloop.activities.model.model_files import describe
 from everloop.stores.conversations.conversation_store import ConversationSummary
-from everloop.stores.conversations.prompt_selection import PromptBudget, newest_messages
+from everloop.stores.conversations.memory_selection import PromptBudget, newest_messages
 from everloop.workflows.contract.agent_settings import Memory
 from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
 from everloop.workflows.contract.messages import (

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from everloop.activities.model.drafts import DraftNumbers
 from everloop.activities.model.reply import ArgumentsDelta
-from everloop.activities.retries import suppress_store_errors
+from everloop.activities.store_retries import suppress_store_errors
 from everloop.agents.artifact_drafts import ArtifactDraft, DraftReader
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import InvalidArgumentsError, read_arguments

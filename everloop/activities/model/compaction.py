@@ -9,11 +9,11 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.cached_transcripts import checked_transcript
 from everloop.activities.lease import MODEL_LEASE, ActivityHeartbeat, CallLease, heartbeating
-from everloop.activities.model.model_failures import translate_model_errors
+from everloop.activities.model.model_retries import translate_model_errors
 from everloop.activities.model.models import Models, read_stream
 from everloop.activities.model.request import last_summary, spoken, user_text
 from everloop.activities.publish import try_publish
-from everloop.activities.retries import suppress_store_errors
+from everloop.activities.store_retries import suppress_store_errors
 from everloop.models.interface import ModelRequest
 from everloop.stores.log.log_store import TaskViews
 from everloop.stores.tool_records import ToolRecords

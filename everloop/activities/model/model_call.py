@@ -28,9 +28,9 @@ from everloop.activities.model.call_events import (
 )
 from everloop.activities.model.compaction import ContextCompactor
 from everloop.activities.model.drafts import ResponseDraft, attempt_number
-from everloop.activities.model.model_failures import failure_fields, translate_model_errors
 from everloop.activities.model.model_files import AcceptedTypes, FileReader
 from everloop.activities.model.model_plugins import ModelPlugins
+from everloop.activities.model.model_retries import failure_fields, translate_model_errors
 from everloop.activities.model.models import Models, finish_within, read_stream
 from everloop.activities.model.outcome import as_output, continuation, joined, judge, output_schema
 from everloop.activities.model.reply import VisibleDelta
@@ -47,7 +47,7 @@ from everloop.activities.model.request import (
     write_prompts,
 )
 from everloop.activities.publish import publish_events, run_steps, try_publish
-from everloop.activities.retries import suppress_store_errors
+from everloop.activities.store_retries import suppress_store_errors
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
 from everloop.models.interface import ModelBusyError, ModelRefusedError, ModelRequest, PromptTooLongError

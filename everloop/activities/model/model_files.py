@@ -12,7 +12,7 @@ import structlog
 from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.retries import AWAY
+from everloop.activities.store_retries import AWAY
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
 from everloop.stores.artifacts.artifact_errors import ArtifactError
 from everloop.stores.artifacts.artifact_store import Artifacts

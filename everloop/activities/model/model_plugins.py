@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.hook_runner import Hooks, hook_context
-from everloop.activities.retries import suppress_store_errors
+from everloop.activities.store_retries import suppress_store_errors
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import Veto
 from everloop.agents.limits import ModelSettings

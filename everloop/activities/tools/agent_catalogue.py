@@ -19,9 +19,9 @@ from everloop.activities.hook_runner import (
 )
 from everloop.activities.lease import begin_attempt, heartbeating
 from everloop.activities.publish import publish_events, try_publish
-from everloop.activities.retries import suppress_store_errors
+from everloop.activities.store_retries import suppress_store_errors
+from everloop.activities.tools.approval_policies import find_veto, phase_key
 from everloop.activities.tools.tool_results import message, started, tool_is_gone, unknown_tool
-from everloop.activities.tools.vetting import find_veto, phase_key
 from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import reading_tools
 from everloop.agents.hooks import HookContext, TaskOutcome, Veto

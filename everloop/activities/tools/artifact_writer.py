@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Self, TypeVar
 
 from everloop.activities.batcher import LAST_WORD, Batcher
-from everloop.activities.retries import retry_artifacts, suppress_store_errors
+from everloop.activities.store_retries import retry_artifacts, suppress_store_errors
 from everloop.agents.tool_context import FileWriter
 from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher

@@ -9,9 +9,9 @@ from pydantic import JsonValue
 from temporalio import activity
 
 from everloop.activities.lease import QUICK_LEASE, TOOL_LEASE, CallLease, RunSteps, is_first_attempt
-from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for, suppress_store_errors
+from everloop.activities.store_retries import MAX_OUTAGE, StoreAwayError, retry_for, suppress_store_errors
+from everloop.activities.tools.approval_policies import phase_key
 from everloop.activities.tools.tool_results import unknown_outcome
-from everloop.activities.tools.vetting import phase_key
 from everloop.stores.scripts import Step
 from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.workflows.contract.calls import RunToolInput, ToolReply

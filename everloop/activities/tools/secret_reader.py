@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import JsonValue
 
-from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
+from everloop.activities.store_retries import MAX_OUTAGE, StoreAwayError, retry_for
 from everloop.runtime.outbound.policy import HIDDEN, SHORTEST
 from everloop.stores.secrets import Secrets
 from everloop.workflows.contract.names import child_path, root_task_id

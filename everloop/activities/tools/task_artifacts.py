@@ -9,7 +9,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from everloop.activities.retries import artifact_retries, retry_artifacts, suppress_store_errors
+from everloop.activities.store_retries import artifact_retries, retry_artifacts, suppress_store_errors
 from everloop.activities.tools.artifact_writer import Batches, PieceWriter, anybody, items_of, new_part
 from everloop.activities.tools.secret_reader import SecretReader
 from everloop.agents.tool import Tool

@@ -29,6 +29,16 @@ from everloop.activities.telemetry import (
     timed_tool,
 )
 from everloop.activities.tools.agent_catalogue import find_tool
+from everloop.activities.tools.approval_policies import (
+    VettedCall,
+    ending,
+    inputs,
+    judge_result,
+    outcome_question,
+    phase_key,
+    report_error,
+    vet,
+)
 from everloop.activities.tools.function import (
     ToolFailure,
     ToolFunctions,
@@ -51,16 +61,6 @@ from everloop.activities.tools.tool_results import (
     started,
     tool_span,
     unknown_outcome,
-)
-from everloop.activities.tools.vetting import (
-    VettedCall,
-    ending,
-    inputs,
-    judge_result,
-    outcome_question,
-    phase_key,
-    report_error,
-    vet,
 )
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import ANYBODY

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.publish import run_steps
-from everloop.activities.retries import MAX_OUTAGE, retry_for, suppress_store_errors
+from everloop.activities.store_retries import MAX_OUTAGE, retry_for, suppress_store_errors
 from everloop.activities.telemetry import of_task, record_arguments, record_tool_result
 from everloop.agents.agent import Agent
 from everloop.agents.tool import Tool, digest_of

@@ -42,8 +42,8 @@ def mcp_span(
 ) -> AbstractContextManager[Span]:
     """Trace one request; the SDK sends its trace context in `_meta`, and HTTP in a header.
 
-    It has no arguments, no results, and only the type of an exception. `execute_tool` is on the span of
-    the tool call around it, so that the call is not counted twice.
+    The span records neither arguments nor results, and of an exception only the type. The operation name
+    `execute_tool` is that of the span around it, the tool call's, so that the call is not counted twice.
     """
     attributes: dict[str, AttributeValue] = {
         "mcp.method.name": method,

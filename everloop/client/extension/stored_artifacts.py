@@ -10,7 +10,7 @@ from everloop.client.extension.extension_calls import ExtensionCalls, ExtensionR
 
 
 class StoredPart(ExtensionResponse):
-    """A part of an artifact, without its content (`part`)."""
+    """Description of a part of an artifact. For its content, give `part` to `Client.download` or `save`."""
 
     index: int
     kind: str

@@ -2,17 +2,14 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, cast
 
-import sse_starlette
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
-from a2a.utils import json_utils
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
 from a2a.utils.errors import A2AError, VersionNotSupportedError
-from sse_starlette import EventSourceResponse
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -20,6 +17,7 @@ from starlette.types import Message, Receive, Scope
 
 from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
+from everloop.gateway.bindings.sse import Comment, ServerSentEvent, event_stream, server_sent
 from everloop.gateway.context import AGENT, served_version
 from everloop.gateway.errors import RefusalError
 from everloop.gateway.http.http_errors import AddressUnknownError, status_of
@@ -30,45 +28,11 @@ from everloop.runtime.redis import cancel
 from everloop.workflows.contract.http_extension import EVENTS_EXTENSION
 from everloop.workflows.contract.parts import with_whole_numbers
 
-# Streams of server-sent events, the same on every binding over HTTP.
-
 LEGACY_EXTENSION_HEADER = f"X-{HTTP_EXTENSION_HEADER}"
 """Of clients of A2A 0.3. The SDK has the name in a module that loads a client, and gRPC."""
 
 RECONNECT_AFTER = 1000
 """Milliseconds after which a client of a gateway that stops should connect again, to another one."""
-
-
-_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
-"""Some clients end lines at these too. In JSON they stand in strings only, which may escape them."""
-
-ServerSentEvent = dict[str, Any]
-
-
-def server_sent(content: object, **fields: str) -> ServerSentEvent:
-    """Return an event with this JSON: on one line for every client, whole numbers as such."""
-    return {"data": with_whole_numbers(json_utils.dumps(content)).translate(_LINE_ENDS), **fields}
-
-
-class Comment(sse_starlette.ServerSentEvent):
-    """A comment without the blank line that ends an event: httpx-sse, of a2a-sdk 0.3, would dispatch one."""
-
-    def encode(self) -> bytes:
-        return super().encode().removesuffix(self._sep.encode())
-
-
-def event_stream(events: AsyncIterable[ServerSentEvent | Comment]) -> EventSourceResponse:
-    """Return a response of events, with a comment whenever it is silent for 15 s."""
-    return EventSourceResponse(events, ping_message_factory=lambda: Comment(comment="ping"))
-
-
-def error_stream(error_data: object) -> EventSourceResponse:
-    """Return a stream of one event, which tells why there is none: A2A 0.3 clients read nothing else."""
-
-    async def events() -> AsyncGenerator[ServerSentEvent]:
-        yield server_sent(error_data)
-
-    return event_stream(events())
 
 
 class Endpoint(HttpEndpoint):

@@ -20,8 +20,9 @@ from pydantic import BaseModel, JsonValue
 from starlette.responses import JSONResponse, Response
 
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.bindings.endpoint import Endpoint, begin_call, error_stream
+from everloop.gateway.bindings.endpoint import Endpoint, begin_call
 from everloop.gateway.bindings.legacy import LEGACY_REQUESTS, serve_legacy
+from everloop.gateway.bindings.sse import error_stream
 from everloop.gateway.http.http_errors import as_a2a, status_of
 from everloop.gateway.http.requests import A2ARequest, HttpContext
 from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS, Operation

@@ -163,7 +163,7 @@ RETRY_AFTER = 2
 
 @contextmanager
 def _translated(what: str) -> Generator[None]:
-    """Translate errors of artifacts; `what` names the content in the error."""
+    """Turn errors of the artifact store into HTTP errors; `what` names the content in their texts."""
     try:
         yield
     except (ArtifactMissingError, ArtifactIdError, PartIndexError):

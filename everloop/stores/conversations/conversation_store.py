@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
 from everloop.runtime.redis import cipher_of, literal, members, transact
-from everloop.stores.conversations.prompt_selection import PromptBudget, newest_messages
+from everloop.stores.conversations.memory_selection import PromptBudget, newest_messages
 from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     conversation_key,

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model.model_failures import RETRIES
+from everloop.activities.model.model_retries import RETRIES
 from everloop.activities.model.request import without_tools
 from everloop.models.catalogue import ModelEntry
 from everloop.models.interface import ModelRequest

@@ -7,7 +7,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.compaction import MAX_SUMMARY_CHARACTERS
-from everloop.activities.model.model_failures import FALL_BACK_AFTER, RETRIES
+from everloop.activities.model.model_retries import FALL_BACK_AFTER, RETRIES
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.agent_settings import Compaction
 from everloop.workflows.contract.calls import CompactContextInput

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model.model_failures import RETRIES
+from everloop.activities.model.model_retries import RETRIES
 from everloop.activities.model.models import LONGEST_REPLY
 from everloop.models.catalogue import ModelEntry
 from everloop.workflows.contract.events import Resumed, RetryScheduled

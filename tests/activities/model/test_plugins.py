@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from everloop.activities.model.model_failures import RETRIES
+from everloop.activities.model.model_retries import RETRIES
 from everloop.agents.agent import Turn
 from everloop.agents.guard import budget
 from everloop.agents.hooks import HookContext, Veto

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from redis.asyncio import Redis
 
-from everloop.activities.model.model_failures import RETRIES
+from everloop.activities.model.model_retries import RETRIES
 from everloop.local.servers import LOOPBACK
 from everloop.models.catalogue import Provider
 from everloop.stores.keys import provider_key

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tools.vetting import phase_key
+from everloop.activities.tools.approval_policies import phase_key
 from everloop.agents.limits import Retries
 from everloop.agents.question_exceptions import InputRequired
 from everloop.agents.tool import tool

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from everloop.runtime.redis import connect_redis
 from everloop.stores.conversations.conversation_store import Conversations
-from everloop.stores.conversations.prompt_selection import safe_ends
+from everloop.stores.conversations.memory_selection import safe_ends
 from everloop.stores.token_counts import estimate_tokens
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import (

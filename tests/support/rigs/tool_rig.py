@@ -13,8 +13,8 @@ from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from everloop.activities.tools.approval_policies import phase_key
 from everloop.activities.tools.tool_call import AgentTools
-from everloop.activities.tools.vetting import phase_key
 from everloop.agents.agent import Agent, AgentApproval
 from everloop.agents.hooks import HookContext, NeedsApproval, Veto
 from everloop.agents.plugins import Plugin, tools

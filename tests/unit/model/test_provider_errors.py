@@ -9,7 +9,7 @@ from openai import APIConnectionError, APIStatusError, APITimeoutError
 from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.model.model_failures import provider_failure
+from everloop.activities.model.model_retries import provider_failure
 from everloop.models.catalogue import ChosenModel, Provider
 from everloop.models.interface import (
     ModelBusyError,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.activities.model.model_failures import retry_delay
+from everloop.activities.model.model_retries import retry_delay
 from everloop.runtime.outbound.policy import MAX_RETRY_AFTER, retry_after
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -152,7 +152,7 @@ class OverviewTask:
 
     @property
     def changed_at(self) -> datetime:
-        """Time of the last status."""
+        """Time of the task's end, else of its last status, else of its beginning."""
         return self.run.run.close_time or (self.status.at if self.status else self.run.began_at)
 
     def to_json(self) -> dict[str, JsonValue]:
