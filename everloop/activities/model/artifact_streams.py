@@ -1,4 +1,4 @@
-"""Artifacts while the model writes the tool calls that make them."""
+"""Publishes artifacts while the model writes the tool calls that make them."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,17 +46,17 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.parts import is_sendable
 
 LOOK_UP = 5.0
-"""Seconds that the artifact store has to answer; the reply does not wait for it any longer."""
+"""Timeout of the artifact store in seconds. After it the reply continues without the store."""
 
 
-# Which tool calls of a reply write artifacts, and which of those are published before they run.
+# Selects the tool calls of a reply that write artifacts, and those that are published before they run.
 
 
 def drafts_of(reply: AssistantMessage, tools: Mapping[str, Tool]) -> dict[int, ArtifactDraft]:
-    """Return, by the number of the call, what a whole reply is about to write.
+    """Return the drafts of artifacts in a complete reply by the number of the call.
 
-    Only the first call for each artifact is among them: what others do depends on it. A call whose arguments
-    do not fit will write nothing.
+    Only the first call for each artifact is included: the effects of others depend on it. Calls with invalid
+    arguments write nothing and are left out.
     """
     drafts: dict[int, ArtifactDraft] = {}
     taken: set[str] = set()
@@ -69,7 +69,7 @@ def drafts_of(reply: AssistantMessage, tools: Mapping[str, Tool]) -> dict[int, A
 
 
 def is_renderable(draft: ArtifactDraft) -> bool:
-    """Whether there is something to show before the call has run, and views show such content."""
+    """True if there is content to show before the call has run, and views show such content."""
     parts = _parts_of(draft)
     if not 0 < len(parts) <= MAX_PARTS or not _is_usable(draft.artifact_id):
         return False
@@ -78,7 +78,7 @@ def is_renderable(draft: ArtifactDraft) -> bool:
 
 
 def rendered_size(draft: ArtifactDraft) -> int:
-    """Return how many bytes of an artifact the call writes; more than fit if a part has too many."""
+    """Return how many bytes of an artifact the call writes, or more than the limit if a part has too many."""
     return sum(map(_size, _parts_of(draft)))
 
 
@@ -106,12 +106,12 @@ def _size(part: Part) -> int:
     return size if size <= RENDERED_PART_BYTES else RENDERED_BYTES + 1
 
 
-# The artifacts that a reply of the model writes, published while it is written.
+# Artifacts of the model's reply that are published while it is written.
 
 
 @dataclass(frozen=True)
 class _Base:
-    """A stored artifact that a call extends, and its parts as they are rendered."""
+    """A stored artifact that a call extends, and its rendered parts."""
 
     artifact: StoredArtifact
     parts: tuple[Part, ...]
@@ -121,7 +121,7 @@ class _Base:
 class _DraftedCall:
     """A call while it is written.
 
-    `base` is the artifact that it extends, `sent` what the log has of the call in the present draft.
+    `base` is the artifact that it extends, `sent` the published part of the call in the current draft.
     """
 
     read: DraftReader
@@ -133,26 +133,26 @@ class _DraftedCall:
     is_silent: bool = False
 
     def read_on(self) -> ArtifactDraft | None:
-        """Return what the call is about to write; it is read only when more of it has come."""
+        """Return the draft of the call. It is parsed again only after more of it has arrived."""
         if len(self.written) > 1 or self.draft is None:
             self.written = ["".join(self.written)]
             self.draft = self.read(self.written[0])
         return self.draft
 
     def restart(self) -> None:
-        """Begin a new draft with the next chunk: it is not known whether the last ones were published."""
+        """Begin a new draft with the next chunk, after a publish whose outcome is unknown."""
         self.numbers.restart()
         self.sent = None
 
     @property
     def mode(self) -> ChunkMode:
-        """The first draft of all extends what the log has; every later one has to repeat it."""
+        """The first draft of all continues the log; every later one has to repeat its content."""
         if self.base is None:
             return "draft"
         return "extend" if self.numbers.is_first else "replace"
 
     def added(self, draft: ArtifactDraft) -> list[Part] | None:
-        """Return what comes behind what was sent; None if that is not the beginning of it."""
+        """Return the parts after the sent ones, or None if the sent ones are not their beginning."""
         parts = _parts_of(draft)
         if self.sent is None:
             return [*(self.base.parts if self.base and self.mode == "replace" else ()), *parts]
@@ -163,12 +163,12 @@ class _DraftedCall:
 
 @dataclass(eq=False)
 class ArtifactStreams:
-    """Publishes artifacts of one attempt at a model call, from the tool calls that it writes.
+    """Publishes artifacts of one attempt at a model call from the tool calls that it writes.
 
-    A call waits while one before it does not say which artifact it is for. Of several for one artifact only
-    the first is published. An artifact that is to be extended has to be there, and small enough to repeat.
+    A call waits while an earlier call has not named its artifact. Of several calls for one artifact only the
+    first is published. An artifact to extend must exist, and be small enough to repeat.
 
-    `position` is that of the reply, `attempt` is numbered by `attempt_number`; `tools` are all that write
+    `position` is that of the reply, `attempt` comes from `attempt_number`, `tools` are all tools that write
     artifacts.
     """
 
@@ -182,18 +182,18 @@ class ArtifactStreams:
         self._calls: dict[int, _DraftedCall] = {}
 
     def add(self, delta: ArgumentsDelta) -> None:
-        """Take a piece of the arguments of a call."""
+        """Add a piece of the arguments of a call."""
         if call := self._call(delta.call, delta.tool):
             call.written.append(delta.text)
 
     async def chunks(self) -> list[ArtifactChunk]:
-        """Return what has not been published yet."""
+        """Return the chunks that have not been published yet."""
         return [chunk for call, draft in self._first_calls() for chunk in await self._chunks_for(call, draft)]
 
     async def finish(self, reply: AssistantMessage) -> list[ArtifactChunk]:
-        """Return what is still missing of the calls of the whole reply, whose arguments fit.
+        """Return the missing chunks of the valid calls in the complete reply.
 
-        The last chunk of each names the version that the log has then.
+        The last chunk of each call names the version that the log then has.
         """
         chunks: list[ArtifactChunk] = []
         for number, draft in drafts_of(reply, self.tools).items():
@@ -207,19 +207,19 @@ class ArtifactStreams:
         return chunks
 
     def restart(self) -> None:
-        """Begin new drafts: it is not known whether the last chunks were published."""
+        """Begin new drafts, after a publish whose outcome is unknown."""
         for call in self._calls.values():
             call.restart()
 
     async def reconcile(self, reply: AssistantMessage | None) -> None:
-        """Publish what the log lacks of the reply that counts; it is None if there is none.
+        """Publish the chunks of the final reply that the log lacks. The reply is None if there is none.
 
-        What its calls write is published once more, whole, unless the log has it: a log that was lost, or has
-        nothing yet of what another task began, takes nothing that continues it. Every other draft of the same
-        position is replaced by what is stored.
+        The content of its calls is published again in full, unless the log has it: a log that was lost, or
+        has nothing yet of an artifact that another task began, accepts no continuation. All other drafts of
+        the same position are replaced by the stored content.
 
         Raises:
-            OvertakenError: a later attempt has claimed the call.
+            OvertakenError: A later attempt has claimed the call.
         """
         if not self.tools:
             return
@@ -234,7 +234,7 @@ class ArtifactStreams:
     async def _repeat(
         self, reply: AssistantMessage, logged: Mapping[str, LoggedArtifact]
     ) -> dict[str, list[ArtifactChunk]]:
-        """Return, by artifact, the chunks that show it as a call leaves it; none where the log has that."""
+        """Return by artifact the chunks that show the effect of its call, empty if the log has it already."""
         repeated: dict[str, list[ArtifactChunk]] = {}
         for number, draft in drafts_of(reply, self.tools).items():
             base = await self._find_base(draft) if draft.extends else None
@@ -251,7 +251,7 @@ class ArtifactStreams:
         return repeated
 
     def _call(self, number: int, tool: str) -> _DraftedCall | None:
-        """Return the call of that number, which may have been unheard of."""
+        """Return the call with this number, which may be new."""
         read = self.tools[tool].draft_of
         return (
             self._calls.setdefault(number, _DraftedCall(read, DraftNumbers(self.attempt))) if read else None
@@ -268,7 +268,7 @@ class ArtifactStreams:
             taken.add(draft.artifact_id)
 
     async def _chunks_for(self, call: _DraftedCall, draft: ArtifactDraft) -> list[ArtifactChunk]:
-        """Return the chunks that add what the call has written since the last ones."""
+        """Return the chunks that add the text that the call has written since the last ones."""
         if call.is_silent or not is_renderable(draft):
             return []
         if draft.extends and not call.base:
@@ -279,7 +279,7 @@ class ArtifactStreams:
             if call.is_silent:
                 return []
         added = call.added(draft)
-        if added is None:  # what seemed to be its beginning is not
+        if added is None:  # the sent part is not its beginning
             call.restart()
             added = call.added(draft)
         if call.numbers.is_spent:
@@ -339,7 +339,7 @@ def _rendered(parts: Sequence[Part]) -> Rendered:
 
 
 def _can_grow(artifact: StoredArtifact, size: int) -> bool:
-    """Whether an artifact takes more, and a view still shows all of it with so many bytes more."""
+    """True if an artifact takes more content, and a view still shows all of it with so many bytes more."""
     indexes = rendered_indexes(artifact)
     rendered = sum(part.size for part in artifact.parts if part.index in indexes)
     has_all_texts = all(part.index in indexes for part in artifact.parts if part.kind == "text")

@@ -1,4 +1,4 @@
-"""What a model call publishes: what the model writes while it writes, and what stands around that."""
+"""Events of a model call: the model's output while it is written, and the events before and after it."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -43,11 +43,11 @@ _log = structlog.get_logger()
 
 
 def opening_events(call: CallModelInput, attempt: int, model: str) -> list[TaskEvent]:
-    """Return what is published before the provider is asked."""
+    """Return the events to publish before the request to the provider."""
     events: list[TaskEvent] = list(statuses_of(call))
     if attempt > 1:
         events.append(Resumed(after="attempt", attempt=attempt))
-    if call.warning:  # each attempt says so: nobody knows whether the one before came to it
+    if call.warning:  # in each attempt: the one before may have ended before this
         events.append(Warned(text=call.warning))
     return [*events, IterationStarted(iteration=call.iteration, model=model)]
 
@@ -64,7 +64,7 @@ def statuses_of(call: CallModelInput) -> list[StatusChanged]:
 
 
 def retry_events(call: CallModelInput, attempt: int, failure: ApplicationError) -> list[TaskEvent]:
-    """Return what is published when an attempt failed and another follows."""
+    """Return the events after a failed attempt that another one follows."""
     delay = failure.next_retry_delay.total_seconds() if failure.next_retry_delay else None
     when = "retry soon" if delay is None else f"retry in {delay:.0f} s" if delay >= 1 else "retry at once"
     number = attempt_number(call.tries, attempt)
@@ -79,7 +79,7 @@ def retry_events(call: CallModelInput, attempt: int, failure: ApplicationError) 
 
 
 def recovery_events(call: CallModelInput, attempt: int) -> list[TaskEvent]:
-    """Return what takes the note of the attempt before out of the status; nothing at the very first."""
+    """Return the events that remove the note of the attempt before from the status. The first has none."""
     number = attempt_number(call.tries, attempt)
     return [] if number == 1 else [_status(call, 2 * number - 1, None)]
 
@@ -90,7 +90,7 @@ def _status(call: CallModelInput, step: int, message: AgentMessage | None) -> St
     )
 
 
-def last_events(  # noqa: PLR0913 -- what ends, and what subscribers have of it
+def last_events(  # noqa: PLR0913 -- the end of a reply, and its published part
     call: CallModelInput,
     reply: AssistantMessage,
     draft: ResponseDraft | None,
@@ -99,12 +99,12 @@ def last_events(  # noqa: PLR0913 -- what ends, and what subscribers have of it
     is_streamed: bool = False,
     is_data: bool = False,
 ) -> list[TaskEvent]:
-    """Return what is published at the end of a reply.
+    """Return the events at the end of a reply.
 
-    One before tool calls, one that is refused, and one that fails the task, are no answers.
+    A reply with tool calls, a refused one, and one that fails the task are not answers.
 
-    `rest` has not gone out yet of what was streamed. `is_streamed`: the answer is what was streamed; if not,
-    subscribers get it whole, and as data where it `is_data`.
+    `rest` is the streamed output that is not published yet. `is_streamed`: the answer is the streamed text.
+    If not, subscribers get it in full, as data if `is_data`.
     """
     if draft is None or reply.tool_calls or reply.refused or reply.fails or not (reply.text or is_streamed):
         chunks = withdrawal(draft)
@@ -113,7 +113,7 @@ def last_events(  # noqa: PLR0913 -- what ends, and what subscribers have of it
     else:
         chunks = [draft.complete(answer_part(reply.text, is_data=is_data))]
     iteration = call.iteration
-    is_repeated = reply.refused and reply.reason  # because of how this reply ended
+    is_repeated = reply.refused and reply.reason  # because of the end of this reply
     return [
         *(beside(delta, iteration) for delta in rest if isinstance(delta, Beside)),
         *chunks,
@@ -128,21 +128,20 @@ def last_events(  # noqa: PLR0913 -- what ends, and what subscribers have of it
 
 
 def withdrawal(draft: ResponseDraft | None) -> list[ArtifactChunk]:
-    """Return what takes a draft back that subscribers may see."""
+    """Return the chunk that withdraws a draft that subscribers may have."""
     return [draft.withdraw()] if draft and draft.is_published else []
 
 
 def was_answer(message: TranscriptMessage) -> bool:
-    """Whether a message stood in the view as a whole answer, which a later reply overtakes."""
+    """True if the view showed a message as a complete answer, which a later reply replaces."""
     return isinstance(message, AssistantMessage) and not message.tool_calls and not message.refused
 
 
-# What the model writes, while it writes.
+# Publishes the model's output while it is written.
 
 INTERVAL = 0.020
-"""Seconds from one publish to the next; what comes meanwhile goes out together. Below 25 ms, so that 40
-tokens a second, the pace of many models, are not held up by their own jitter (15 ms of median latency,
-measured)."""
+"""Seconds between publishes; deltas in between are combined. Below 25 ms, so that 40 tokens a second, the
+pace of many models, are not delayed by their own jitter (15 ms of median latency, measured)."""
 
 PAUSES = (0.25, 1.0, 5.0, 10.0)
 """Seconds until the next publish after 1, 2, … failures in a row."""
@@ -153,8 +152,8 @@ Publish = Callable[[Sequence[TaskEvent]], Awaitable[object]]
 class DeltaPublisher:
     """Publishes the first delta at once and later ones every 20 ms, beside the reading of the stream.
 
-    Deltas are best effort: a publish that fails makes a pause and a new draft, never an error. Without a
-    `draft` the answer is not published.
+    Deltas are best effort: a failed publish causes a pause and a new draft, never an error. Without a `draft`
+    the answer is not published.
     """
 
     def __init__(
@@ -176,13 +175,13 @@ class DeltaPublisher:
         await self._batcher.__aexit__(kind, error, trace)
 
     def add(self, deltas: Iterable[VisibleDelta]) -> None:
-        """Take deltas; they go out when it is their time."""
+        """Add deltas to the next publish."""
         self._pending.extend(deltas)
         if self._pending:
             self._batcher.add()
 
     async def stop(self) -> list[VisibleDelta]:
-        """Publish no more; return the deltas that have not gone out. A publish that runs may end first."""
+        """Stop publishing and return the unpublished deltas. A publish in progress may end first."""
         await self._batcher.stop()
         return self._take()
 
@@ -213,7 +212,7 @@ class DeltaPublisher:
                 return None
 
     def _keep(self, deltas: list[VisibleDelta], error: Exception) -> None:
-        """Keep what stands beside the answer for the next time; the drafts keep the rest."""
+        """Keep the deltas beside the answer for the next publish; the drafts keep the rest."""
         if not self._failures:
             _log.warning("deltas not published", error_type=type(error).__name__)
         self._failures += 1
@@ -224,11 +223,11 @@ class DeltaPublisher:
 
 
 Beside = ThoughtDelta | ProviderToolDelta
-"""What subscribers get beside the answer."""
+"""Deltas that subscribers get beside the answer."""
 
 
 def beside(delta: Beside, iteration: int) -> Thought | ProviderToolRan:
-    """Return the event that carries what stands beside the answer."""
+    """Return the event of a delta beside the answer."""
     if isinstance(delta, ThoughtDelta):
         return Thought(iteration=iteration, thought_id=delta.thought_id, text=delta.text, last=delta.last)
     return ProviderToolRan(

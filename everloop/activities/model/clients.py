@@ -25,10 +25,9 @@ from everloop.runtime.user_code import error_kind, translate_base_exceptions
 from everloop.workflows.contract.agent_settings import ModelSettings
 from everloop.workflows.contract.messages import ListedTool
 
-# How a model is held to an answer that has to be data, by the means that its provider has.
-#
-# Best first: a schema that the provider keeps to, any JSON object, a tool that takes the answer, a prompt.
-# What a reply then is, looks the same for all of them: its text is the answer.
+# Ways to get an answer that has to be data, depending on the provider. Best first: a schema that the provider
+# enforces, any JSON object, a tool that takes the answer, a prompt. The reply looks the same for all of them:
+# its text is the answer.
 
 FINAL_ANSWER = "final_answer"
 """The tool that takes the answer."""
@@ -87,7 +86,7 @@ _log = structlog.get_logger()
 
 
 class Clients:
-    """The models by provider, each made when it is first asked, and what they have refused since then."""
+    """The models by provider, created on first use, and the output methods that they have refused."""
 
     def __init__(self) -> None:
         self._made: dict[str, Model] = {}
@@ -100,7 +99,7 @@ class Clients:
         return self._made[provider.name]
 
     def by_each_means(self, chosen: ChosenModel, request: ModelRequest) -> Sequence[ModelRequest]:
-        """Return the request by each means that is left, best first; as it is where any answer will do."""
+        """Return a request per available method, best first. Without an output schema, the request itself."""
         if not request.output:
             return (request,)
         required = _BY.get(request.settings.output_by or "auto")
@@ -109,17 +108,17 @@ class Clients:
         return [_request_by(by, request, request.output) for by in left or means[-1:]]
 
     def refuse(self, chosen: ChosenModel, request: ModelRequest, sent: ModelRequest) -> None:
-        """Note that the provider does not take a request by these means; with tools it may take fewer."""
+        """Record that the provider refused a method; with tools it may support fewer."""
         if sent.output:
             self._refused.add((chosen.name, bool(request.tools), sent.output.by))
 
     async def aclose(self) -> None:
-        """Let go of all their connections; what one of an author raises is logged."""
+        """Close all connections. Exceptions of an author's client are logged."""
         for name, model in self._made.items():
             try:
                 with translate_base_exceptions():
                     await model.close()
-            except Exception as error:  # noqa: BLE001 -- it may be the user's code, and the next one is to close too
+            except Exception as error:  # noqa: BLE001 -- it may be the user's code, and the others have to close too
                 _log.warning("model not closed", provider=name, error_type=error_kind(error))
 
 
@@ -127,7 +126,7 @@ def make_model(provider: Provider) -> Model:
     """Return the model of a provider, by its kind.
 
     Raises:
-        StartError: its kind is of a module that cannot be imported, or that has no such attribute.
+        StartError: Its kind names a module that cannot be imported, or an attribute that the module lacks.
     """
     return _maker(provider)(provider)
 
@@ -135,7 +134,7 @@ def make_model(provider: Provider) -> Model:
 def _maker(provider: Provider) -> Callable[[Provider], Model]:
     match provider.kind:
         case "chat":
-            from everloop.models.chat import Chat  # noqa: PLC0415 -- the SDK: 0.6 s, and so on below
+            from everloop.models.chat import Chat  # noqa: PLC0415 -- the SDK: 0.6 s; likewise below
 
             return Chat
         case "responses":
@@ -156,11 +155,11 @@ def _maker(provider: Provider) -> Callable[[Provider], Model]:
 
 
 def check_agents(catalogue: Catalogue, agents: Iterable[Agent]) -> None:
-    """Find out whether all models that these agents ask can be asked, as far as one sees without asking.
+    """Check, without a request to a provider, that all models of these agents can be called.
 
     Raises:
-        StartError: a model is of no known provider, or nobody names one; a variable of its provider is not
-            set; its kind cannot be imported; or its price is not known where an agent's cost has a limit.
+        StartError: A model has an unknown provider or is not set, a variable of its provider is not set, its
+            kind cannot be imported, or its price is unknown where an agent limits its cost.
     """
     for agent in agents:
         try:
@@ -170,7 +169,7 @@ def check_agents(catalogue: Catalogue, agents: Iterable[Agent]) -> None:
 
 
 def misspelt_models(catalogue: Catalogue, agents: Iterable[Agent]) -> list[str]:
-    """Tell of each model that nobody knows, and whose name is near to that of a known one."""
+    """Return a message for each unknown model whose name resembles that of a known one."""
     told: list[str] = []
     for agent in agents:
         for name in (agent.models or [agent.model]) if agent.asks_model else ():
@@ -189,7 +188,7 @@ def _check_models(catalogue: Catalogue, agent: Agent) -> None:
     narrators = [plugin.narrator.model for plugin in agent.plugins if plugin.narrator]
     own = [catalogue.choose(name, agent.id) for name in agent.models or [agent.model]]
     for chosen in [*own, *(catalogue.choose(name, agent.id) for name in narrators if name)]:
-        _maker(chosen.provider)  # loads its client now, and not in the first call, which would wait
+        _maker(chosen.provider)  # loads its client now, so that the first call need not wait
     if agent.limits.cost is not None or any(plugin.needs_price for plugin in agent.plugins):
         for chosen in own:
             if not chosen.price:
@@ -197,7 +196,7 @@ def _check_models(catalogue: Catalogue, agent: Agent) -> None:
 
 
 def unpriced(chosen: ChosenModel, agent_id: str) -> str:
-    """Say that a price is not known that has to be."""
+    """Return the message for a missing price."""
     return (
         f"agent {agent_id!r} limits its cost, and the price of {chosen.name} is not known: "
         f'set price of [models."{chosen.name}"] in models.toml (EVERLOOP_MODELS_FILE)'

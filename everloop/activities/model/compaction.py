@@ -1,4 +1,4 @@
-"""Makes room in the context window: older messages are summed up or left out."""
+"""Makes room in the context window: older messages are summarized or left out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,16 +31,16 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.tasks import TaskRef
 
-# Asking the model to sum up the older part of a conversation.
+# Asks the model to summarize the older part of a conversation.
 
 SUMMARY_WORDS = 500
-"""How long the summary may be; the prompt names it."""
+"""Limit of the summary's length; the prompt names it."""
 
 MAX_SUMMARY_CHARACTERS = 20_000
-"""How much of a summary is kept: a model may write more than it is asked for."""
+"""Limit of the stored summary: a model may write more than the prompt allows."""
 
 MAX_MESSAGE_CHARACTERS = 8_000
-"""How much of each message is summed up, from its beginning and its end: the prompt was too long already."""
+"""Limit of each message in the request, from its beginning and its end: the prompt was too long already."""
 
 _INSTRUCTIONS = f"""\
 You keep the notes of a conversation between a user, an assistant and the tools that the assistant calls.
@@ -59,9 +59,9 @@ Write in the language of the conversation, without any introduction, in at most 
 def summary_request(
     model: str, transcript: Sequence[TranscriptMessage], end: int, *, first: int = 0
 ) -> ModelRequest:
-    """Return the request to sum up the messages up to `end` (exclusive), but for the `first` of the task.
+    """Return the request to summarize the messages up to `end` (exclusive), except the `first` of the task.
 
-    An earlier summary counts as their beginning; the messages that it covers are not sent again.
+    An earlier summary replaces the messages that it covers, which are not sent again.
     """
     earlier = earlier_text(transcript)
     parts = [f"[Summary of what came before]\n{earlier}"] if earlier else []
@@ -77,7 +77,7 @@ def summary_request(
 
 
 def earlier_text(transcript: Sequence[TranscriptMessage]) -> str:
-    """Return the text of the summary that counts so far, empty if there is none."""
+    """Return the text of the current summary, empty if there is none."""
     summary = last_summary(transcript)
     return summary.text if summary else ""
 
@@ -85,7 +85,7 @@ def earlier_text(transcript: Sequence[TranscriptMessage]) -> str:
 def newly_covered(
     transcript: Sequence[TranscriptMessage], end: int, *, first: int = 0
 ) -> list[SpokenMessage]:
-    """Return the messages before `end`, but for the `first` of the task, that no earlier summary covers."""
+    """Return the messages before `end` that no earlier summary covers, except the `first` of the task."""
     if summary := last_summary(transcript):
         return spoken(transcript[max(summary.end, first + 1) : end])
     return spoken([*transcript[:first], *transcript[first + 1 : end]])
@@ -108,7 +108,7 @@ def _shortened(text: str) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
 
 
-async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for whom
+async def write_summary(  # noqa: PLR0913, PLR0917 -- the messages to summarize, and their task
     models: Models,
     task: TaskRef,
     model: str,
@@ -119,12 +119,12 @@ async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for wh
     *,
     has_fallback: bool = False,
 ) -> tuple[str, Usage]:
-    """Return what the model writes of the messages before `end` (see `summary_request`); it may be empty.
+    """Return the model's summary of the messages before `end` (see `summary_request`); it may be empty.
 
-    It is streamed because a provider may be silent only for so long.
+    It is streamed because of the provider's limit on silence.
 
     Raises:
-        ApplicationError: the model cannot be asked now, or at all.
+        ApplicationError: The model cannot be called now, or at all.
     """
     settings = models.catalogue.find(model, task.agent_id).settings
     with translate_model_errors(settings, heartbeat, has_fallback=has_fallback):
@@ -133,7 +133,7 @@ async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for wh
         async with models.stream(task, request, assembler) as stream:
             await read_stream(stream, assembler, lambda _: None)
         reply = models.priced(request, assembler.reply)
-    # Why a model writes none, or half a sentence, is nothing to remember in place of a conversation.
+    # A refusal, or half a sentence, must not replace the conversation.
     is_summary = reply.finish_reason not in {"refusal", "content_filter"}
     return reply.text.strip() if is_summary else "", reply.usage
 
@@ -143,7 +143,7 @@ _log = structlog.get_logger()
 
 @dataclass(eq=False)
 class ContextCompactor:
-    """Writes the message that stands for older ones. Dying anywhere costs at most another summary."""
+    """Writes the message that replaces older ones. A crash at any point costs at most another summary."""
 
     models: Models
     views: TaskViews
@@ -151,7 +151,7 @@ class ContextCompactor:
     leases: ToolRecords
 
     async def compact(self, call: CompactContextInput) -> SummaryMessage:
-        """Do what `ModelPort.compact_context` says."""
+        """Return the summary message of `ModelPort.compact_context`."""
         async with heartbeating() as heartbeat:
             name = f"summary {call.task.run_id} {call.length}"
             lease = CallLease(self.leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
@@ -171,7 +171,7 @@ class ContextCompactor:
             summary, problem = await self._make(call, transcript, lease, heartbeat)
             await lease.check_task()
             place = task.task_id, task.run_id, call.length
-            # Where Redis does not answer ours counts: history will hold it, and the next call sends it again.
+            # If Redis does not answer, ours counts: history will hold it, and the next call sends it again.
             with suppress_store_errors("summary not cached"):
                 summary = await self.transcripts.put_reply(*place, summary, lease.lease)
         _log.info("context compacted", iteration=call.iteration, end=call.end, problem=problem)
@@ -185,7 +185,7 @@ class ContextCompactor:
         lease: CallLease,
         heartbeat: ActivityHeartbeat,
     ) -> tuple[SummaryMessage, str]:
-        """Return a summary, without the model where that cannot write it, and what went wrong then."""
+        """Return a summary, or a note without one if the model cannot write it, and the reason for that."""
         if call.compaction.strategy == "window":
             return SummaryMessage(first=call.first, end=call.end), ""
         try:
@@ -233,7 +233,7 @@ def _fallback(
 
 
 def _events(call: CompactContextInput, summary: SummaryMessage, problem: str) -> list[TaskEvent]:
-    """Return what subscribers learn; a retry that finds the summary says it again."""
+    """Return the events for subscribers; a retry that finds the summary publishes them again."""
     was_summed_up = summary.text and not problem
     done = "summed up" if was_summed_up else "left out"
     text = f"messages 1 to {call.end - 1} of the conversation were {done}: the prompt got too long"

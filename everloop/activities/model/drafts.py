@@ -10,38 +10,37 @@ from everloop.workflows.contract.events import (
 )
 from everloop.workflows.contract.messages import Part, TextPart
 
-# Orders everything that the attempts of all calls for one reply publish.
+# Orders all chunks that the attempts of all calls for one reply publish.
 
 ATTEMPTS_PER_TRY = 1000
-"""How many numbers a call has; from its 999th attempt on they share the last one."""
+"""Limit of numbers per call; from its 999th attempt on, attempts share the last one."""
 
 
 def attempt_number(tries: int, attempt: int) -> int:
     """Return the number of an attempt after `tries` calls for the same position.
 
-    `attempt` is as `OpenedTranscript.attempt` counts, from 1. Temporal's own count will not do: it begins
-    again when an operator resets the activity, and what the view shows of earlier attempts would stay.
+    `attempt` is counted as in `OpenedTranscript.attempt`, from 1. Temporal's own count does not work: it
+    restarts when an operator resets the activity, and the view would keep the chunks of earlier attempts.
     """
     return tries * ATTEMPTS_PER_TRY + min(attempt, ATTEMPTS_PER_TRY - 1)
 
 
-# The numbers of the chunks that one activity attempt publishes of one artifact.
+# Numbers of the chunks that one activity attempt publishes of one artifact.
 
 DRAFTS_PER_ATTEMPT = 10
-"""How many draft numbers an attempt has; the last one is for the end of the call. The others last for a
-minute of failed publishes."""
+"""Draft numbers of an attempt; the last one is for the end of the call. The others last for a minute of
+failed publishes."""
 
 _LAST_ATTEMPT = FINAL_ATTEMPT // DRAFTS_PER_ATTEMPT - 1
 """The workflow completes the answer under FINAL_ATTEMPT, so every draft number must stay below."""
 
 
 class DraftNumbers:
-    """Counts drafts, and the chunks of each, so that the fold keeps one whole draft.
+    """Counts drafts, and the chunks of each, so that the fold keeps one complete draft.
 
-    Nobody can know whether a publish that failed took effect. What follows is therefore a new draft
-    (`restart`), from the first character on. An attempt has its own range of draft numbers; when that
-    `is_spent`, nothing is published until the end of the call, which has the last number (`end`). `attempt`
-    is numbered by `attempt_number`.
+    The outcome of a failed publish is unknown. The next chunk therefore begins a new draft (`restart`) from
+    the first character. An attempt has its own range of draft numbers. When `is_spent`, nothing is published
+    until the end of the call, which has the last number (`end`). `attempt` comes from `attempt_number`.
     """
 
     def __init__(self, attempt: int) -> None:
@@ -54,7 +53,7 @@ class DraftNumbers:
         self.index = 0
         self.is_first_attempt = attempt <= 1
         self.is_newest = attempt < _LAST_ATTEMPT
-        """Whether the end surely takes the place of every earlier draft."""
+        """True if the end certainly replaces every earlier draft."""
 
     @property
     def is_spent(self) -> bool:
@@ -62,12 +61,12 @@ class DraftNumbers:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a chunk of the current draft has been made."""
+        """True if the current draft has a chunk."""
         return self.index > 0
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the first draft of all: no other attempt made one, nor did this one."""
+        """True if this is the first draft of all attempts."""
         return self.is_first_attempt and self.draft == self._first
 
     def take(self, count: int = 1) -> int:
@@ -76,12 +75,12 @@ class DraftNumbers:
         return index
 
     def restart(self) -> None:
-        """Let the next chunk begin a new draft; one that has not begun needs none."""
+        """Begin a new draft with the next chunk, unless the current one has no chunk yet."""
         if self.has_begun:
             self.draft, self.index = self.draft + 1, 0
 
     def end(self) -> None:
-        """Let the next chunk begin the last draft of the attempt."""
+        """Begin the last draft of the attempt with the next chunk."""
         self.draft, self.index = self._last, 0
 
 
@@ -96,10 +95,10 @@ class ResponseDraft:
         self._numbers = DraftNumbers(attempt)
         self._written: list[str] = []
         self.is_published = not self._numbers.is_first_attempt
-        """Whether the view may show what this call has to take back if it ends without an answer: a draft of
-        this attempt or of one before, or the answer to earlier messages."""
+        """True if the view may show a text that this call has to withdraw if it ends without an answer: a
+        draft of this or an earlier attempt, or the answer to earlier messages."""
         self.is_newest = self._numbers.is_newest
-        """Whether its end surely takes the place of every earlier draft; if not, the workflow sees to it."""
+        """True if its end certainly replaces every earlier draft. If not, the workflow replaces them."""
 
     def append(self, text: str) -> ArtifactChunk | None:
         """Return the chunk that adds a text."""
@@ -110,11 +109,11 @@ class ResponseDraft:
         return self._chunk(TextPart(text=written), last_chunk=False)
 
     def finish(self, text: str) -> list[ArtifactChunk]:
-        """Return what adds the last text, which may be empty, and completes the answer.
+        """Return the chunks that add the last text, which may be empty, and complete the answer.
 
-        A large answer ends with its last piece. If the draft lost its beginning meanwhile (Redis was
-        emptied), it cannot be continued; the whole answer therefore follows, which the fold drops where the
-        draft is complete.
+        A large answer ends with its last piece. If the draft has lost its beginning (Redis was emptied), it
+        cannot be continued. The complete answer therefore follows, which the fold drops if the draft is
+        complete.
         """
         self._written.append(text)
         full_text = "".join(self._written)
@@ -124,7 +123,7 @@ class ResponseDraft:
         return [self._chunk(TextPart(text=text), last_chunk=True), self.complete(TextPart(text=full_text))]
 
     def complete(self, answer: Part) -> ArtifactChunk:
-        """Return the chunk that is the whole answer, whatever was written before."""
+        """Return the chunk with the complete answer, which replaces earlier text."""
         self._numbers.end()
         return self._chunk(answer, last_chunk=True)
 
@@ -134,7 +133,7 @@ class ResponseDraft:
         return self._chunk(TextPart(text=""), last_chunk=False)
 
     def restart(self) -> None:
-        """Begin a new draft with the next chunk: it will carry the whole text."""
+        """Begin a new draft with the next chunk, which will carry the complete text."""
         self._numbers.restart()
 
     def _chunk(self, part: Part, *, last_chunk: bool) -> ArtifactChunk:
