@@ -68,7 +68,7 @@ from everloop.workflows.contract.names import context_key, name_calls
 from everloop.workflows.contract.ports import ModelPort
 
 RESPONDER = "none"
-"""The name under which subscribers see the model of an agent that needs none."""
+"""The model's name for subscribers if the agent has its own function in place of a model."""
 
 _log = structlog.get_logger()
 
@@ -77,7 +77,7 @@ _log = structlog.get_logger()
 class _Attempt:
     """One attempt at a model call.
 
-    `draft` is None if the reply is no answer to the client, who has one already.
+    `draft` is None if the reply is not an answer to the client, who has one already.
     """
 
     call: CallModelInput
@@ -90,20 +90,20 @@ class _Attempt:
 
     @property
     def output(self) -> type[BaseModel] | None:
-        """What the reply has to be if it is an answer, where that is more than a text."""
+        """The type of the answer, if it has to be data."""
         return self.agent.output if self.draft else None
 
     def last_events(
         self, reply: AssistantMessage, rest: Sequence[VisibleDelta] = (), *, is_streamed: bool = False
     ) -> list[TaskEvent]:
-        """Return what is published at the end of a reply, as `events.last_events` says."""
+        """Return the events at the end of a reply; see `call_events.last_events`."""
         is_data = self.output is not None
         return last_events(self.call, reply, self.draft, rest=rest, is_streamed=is_streamed, is_data=is_data)
 
 
 @dataclass(eq=False)
 class ModelCalls(ModelPort):
-    """Asks the models of agents."""
+    """Calls the models of agents."""
 
     models: Models
     agents: AgentRegistry
@@ -125,7 +125,7 @@ class ModelCalls(ModelPort):
             lease = CallLease(
                 self.records, call.task.task_id, name, MODEL_LEASE, is_repeatable=True, run_steps=run
             )
-            # Whoever works on it may yet end well, and costs less than a second reply.
+            # An attempt that holds the call may end well, and waiting costs less than a second reply.
             opened = await self._open(call, lease)
             reply = await lease.hold(self._call(call, agent, lease, opened, heartbeat))
             await lease.end()
@@ -185,7 +185,7 @@ class ModelCalls(ModelPort):
 
         try:
             return await self._recent.open(call.task.task_id, call.length, call.digest, read)
-        except ApplicationError:  # it comes again, with the same status: nothing was done
+        except ApplicationError:  # the activity is repeated with the same status, without effects
             lease.counts = False
             await lease.end()
             raise
@@ -194,7 +194,7 @@ class ModelCalls(ModelPort):
         return RESPONDER if agent.respond else self.models.choose(call.model, agent.id).name
 
     async def _reply(self, attempt: _Attempt, opened: OpenedTranscript, model: str) -> AssistantMessage:
-        """Return the reply of an earlier attempt, or ask for one."""
+        """Return the reply of an earlier attempt, or request one."""
         call, draft = attempt.call, attempt.draft
         if isinstance(reply := opened.reply, AssistantMessage):
             _log.info("model reply found", iteration=call.iteration, attempt=attempt.lease.attempts)
@@ -204,7 +204,7 @@ class ModelCalls(ModelPort):
         if draft:
             draft.is_published |= any(map(was_answer, transcript))
         await self._publish(attempt, opening_events(call, attempt.lease.attempts, model))
-        # It replied to an attempt whose worker died while plugins judged that.
+        # The reply to an attempt whose worker died while plugins judged it.
         if written := await attempt.plugins.stored_reply() if attempt.lease.attempts > 1 else None:
             _log.info("unjudged model reply found", iteration=call.iteration, attempt=attempt.lease.attempts)
             settings = call.settings
@@ -238,7 +238,7 @@ class ModelCalls(ModelPort):
         if attempt.output:
             request = replace(request, output=output_schema(attempt.output))
         request = await attempt.plugins.before(request)
-        chosen = self.models.choose(request.model, agent.id)  # a hook may name another one
+        chosen = self.models.choose(request.model, agent.id)  # a hook may name another model
         if call.needs_price or any(plugin.needs_price for plugin in agent.plugins):
             self.models.require_price(chosen, agent.id)
         request = replace(
@@ -251,7 +251,7 @@ class ModelCalls(ModelPort):
     async def _take_response(
         self, attempt: _Attempt, respond: Responder, transcript: Sequence[TranscriptMessage]
     ) -> AssistantMessage:
-        """Take the reply from the agent's own function; store it before its end is published."""
+        """Get the reply from the agent's own function; store it before its end is published."""
         call = attempt.call
         ours = await _response(respond, Turn(transcript, decides=call.routing))
         ours = ours.model_copy(update={"tool_calls": name_calls(ours.tool_calls, call.length)})
@@ -261,9 +261,9 @@ class ModelCalls(ModelPort):
     async def _ask(
         self, attempt: _Attempt, request: ModelRequest, transcript: Sequence[TranscriptMessage]
     ) -> AssistantMessage:
-        """Stream a reply, in two halves if it was cut off, and take it.
+        """Stream a reply, in two halves if it was cut off, and store it.
 
-        An attempt that dies, or fails, between the halves leaves nothing: the next one asks for both.
+        An attempt that dies or fails between the halves leaves nothing: the next one requests both.
         """
         call, artifacts = attempt.call, attempt.artifacts
         draft = None if attempt.output else attempt.draft
@@ -282,9 +282,10 @@ class ModelCalls(ModelPort):
                 written = await self._continued(attempt, written, more, publisher, thoughts)
             rest = await publisher.stop()
         ours = await self._judged(attempt, written, transcript, request.settings)
-        # The artifacts of calls that plugins changed are reconciled later: the streams count those of before.
+        # The artifacts of calls that plugins changed are reconciled later: the streams count the original
+        # calls.
         chunks = await artifacts.finish(ours) if ours.tool_calls == written.tool_calls else []
-        # Of a rest that the provider refused a part may have been shown.
+        # A part of a rest that the provider then refused may have been shown.
         is_streamed = ours.text == written.text and not (ours.refused or ours.reason or attempt.output)
         end = attempt.last_events(ours, rest, is_streamed=is_streamed)
         reply = await self._close(attempt, ours, [*chunks, *end])
@@ -300,9 +301,9 @@ class ModelCalls(ModelPort):
         publisher: DeltaPublisher,
         thoughts: int,
     ) -> AssistantMessage:
-        """Return a reply with its rest; without, where the provider does not take the call for that.
+        """Return a reply with its rest, or without if the provider refuses or holds back that request.
 
-        To ask for both once more would be paid anew each time: what held up the rest may do so again.
+        Repeating both would be paid for each time, and the rest may fail again for the same reason.
         """
         iteration = attempt.call.iteration
         _log.info("model reply continued", iteration=iteration, **written.usage.model_dump())
@@ -317,9 +318,9 @@ class ModelCalls(ModelPort):
     async def _stream(
         self, attempt: _Attempt, request: ModelRequest, publisher: DeltaPublisher, thoughts: int = 0
     ) -> tuple[AssistantMessage, int]:
-        """Stream one completion, of a reply with so many thoughts; subscribers get what comes.
+        """Stream one completion to subscribers, of a reply with so many thoughts so far.
 
-        Returns it, and how many thoughts there are now.
+        Returns it, and the number of thoughts including its own.
         """
         call, name = attempt.call, attempt.agent.name
         assembler = self.models.assembler(request, call.length, attempt.artifacts.tools.keys())
@@ -339,11 +340,11 @@ class ModelCalls(ModelPort):
         transcript: Sequence[TranscriptMessage],
         settings: ModelSettings,
     ) -> AssistantMessage:
-        """Return a reply as it counts, after its plugins have seen it."""
+        """Return the final form of a reply, after its plugins."""
         reply, call = await attempt.plugins.after(reply), attempt.call
-        if attempt.agent.respond:  # no model ended it
+        if attempt.agent.respond:  # it did not come from a model
             return as_output(reply, attempt.output) if attempt.output else reply
-        if call.tool and not reply.tool_calls:  # the client has its answer, and this is no other one
+        if call.tool and not reply.tool_calls:  # the client has its answer, and this is not another one
             return reply
         return judge(reply, transcript, settings, attempt.output, last=call.last)
 
@@ -362,7 +363,7 @@ class ModelCalls(ModelPort):
             stands = await self.transcripts.add(*place, ours, lease)
             if stands is not ours and isinstance(stands, AssistantMessage):
                 return await self._end(attempt, stands, attempt.last_events(stands))
-            if stands is not ours:  # another kind of call left it there
+            if stands is not ours:  # another kind of call stored it
                 await self.transcripts.put(*place, [ours], lease)
                 end = attempt.last_events(ours)
             return await self._end(attempt, ours, end)
@@ -371,7 +372,7 @@ class ModelCalls(ModelPort):
     async def _end(
         self, attempt: _Attempt, reply: AssistantMessage, end: Sequence[TaskEvent]
     ) -> AssistantMessage:
-        """Publish the end of a reply that is stored, and give the call back."""
+        """Publish the end of a stored reply, and release the call."""
         task = attempt.call.task
         publishing = self.views.publishing(task.task_id, task.run_id, end, attempt.lease.lease)
         with suppress_store_errors("end of a model reply not published"):
@@ -391,7 +392,7 @@ class ModelCalls(ModelPort):
         return reply if is_newest else reply.model_copy(update={"is_published": False})
 
     async def _publish_failure(self, attempt: _Attempt, failure: ApplicationError) -> None:
-        """Say that a retry follows, or take back the half-written answer of a call that ends here."""
+        """Publish that a retry follows, or withdraw the unfinished answer of a call that ends here."""
         call, count = attempt.call, attempt.lease.attempts
         fields = {} if attempt.agent.respond else failure_fields(failure)
         _log.warning(
@@ -405,7 +406,7 @@ class ModelCalls(ModelPort):
             await attempt.plugins.hooks.on_error(failure.message)
 
     async def _reconcile_artifacts(self, attempt: _Attempt, reply: AssistantMessage | None) -> None:
-        """Make sure of what subscribers see of artifacts; where that fails, the tool calls do it."""
+        """Reconcile the artifacts that subscribers see; if that fails, the tool calls do it."""
         with suppress_store_errors("artifacts not reconciled"):
             async with asyncio.timeout(LOOK_UP):
                 await attempt.artifacts.reconcile(reply)
@@ -423,7 +424,7 @@ async def _response(respond: Responder, turn: Turn) -> AssistantMessage:
     """Return the reply of the agent's own function.
 
     Raises:
-        ApplicationError: it failed, or that is no reply; the same turn would fail again.
+        ApplicationError: It raised, or its result is not a reply; the same turn would fail again.
     """
     try:
         with translate_base_exceptions():

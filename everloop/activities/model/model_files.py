@@ -29,7 +29,7 @@ from everloop.workflows.contract.parts import TEXT_BEGINNING, encoding_of, essen
 from everloop.workflows.contract.tasks import TaskRef
 
 MAX_TEXT_FILE = TEXT_BEGINNING
-"""Bytes of a text file that a model reads in the prompt; in a larger one it reads on with a tool."""
+"""Bytes of a text file that a model reads in the prompt; it reads the rest of a larger one with a tool."""
 
 _PICTURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -37,17 +37,17 @@ _PICTURES = (
     (b"GIF8", "image/gif"),
     (b"RIFF", "image/webp"),
 )
-"""How pictures begin. Providers refuse a conversation with one under the name of another, or with none."""
+"""The first bytes of pictures. Providers refuse a conversation with a picture of a wrong or unknown type."""
 
 _PICTURE_TYPES = frozenset({*(kind for _, kind in _PICTURES), "image/jpg", "image/pjpeg", "image/x-png"})
-"""The pictures that providers take. Others are sent only if the agent names their type."""
+"""Picture types that providers accept. Others are sent only if the agent names their type."""
 
 _NOT_SHOWN = "not shown to you"
 _UNSUPPORTED_PICTURE = f"{_NOT_SHOWN}: models see PNG, JPEG, GIF and WebP"
 _NO_TEXT = f"{_NOT_SHOWN}: it is no text in UTF-8, UTF-16, Windows-1252 or the charset of its type"
 
 _DRAWING = "image/svg+xml"
-"""A picture that no provider takes as one; models read it as the text that it is."""
+"""A picture type that providers do not accept as a picture; models read it as text."""
 
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
@@ -61,10 +61,11 @@ Content = dict[str, JsonValue]
 
 @dataclass(frozen=True)
 class AcceptedTypes:
-    """The media types of files that a model gets as they are.
+    """The media types of files that a model gets unchanged.
 
-    That are those that its agent names, as far as they are known to be taken by the model: `by_model` None
-    means that nobody knows. SVG is none of them, and `image/*` names only the pictures that providers take.
+    These are the types that its agent names and that the model accepts, as far as they are known: with
+    `by_model` None they are unknown. SVG is excluded, and `image/*` covers only the pictures that providers
+    accept.
     """
 
     by_agent: Sequence[str] = ()
@@ -78,17 +79,17 @@ class AcceptedTypes:
         return is_accepted or not kind.startswith("image/")
 
     def names(self, media_type: str) -> bool:
-        """Whether agent and model name the type, or a range that it is in."""
+        """True if agent and model name the type, or a range that contains it."""
         is_taken = self.by_model is None or is_named(media_type, self.by_model)
         return is_taken and is_named(media_type, self.by_agent)
 
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """What was read of the files of a conversation.
+    """The contents of the files of a conversation.
 
-    `contents` holds None for a file that is gone, and the beginning of a long text; a file that was not read,
-    because it is too large or of no use, is not in it.
+    `contents` holds None for a file that no longer exists, and the beginning of a long text. It lacks files
+    that were not read because they are too large or of no use.
     """
 
     takes: AcceptedTypes = field(default_factory=AcceptedTypes)
@@ -109,7 +110,7 @@ def files_of(message: TranscriptMessage) -> Sequence[FilePart]:
 
 
 def is_read_on(part: FilePart, files: ReadFiles) -> bool:
-    """Whether the model gets the beginning of a stored text, and can read on in it."""
+    """True if the model gets the beginning of a stored text, and can read the rest."""
     content = _content(part, files)
     if not part.stored or content is None or not _is_given_as_text(part, files):
         return False
@@ -117,7 +118,7 @@ def is_read_on(part: FilePart, files: ReadFiles) -> bool:
 
 
 def file_content(part: FilePart, files: ReadFiles) -> list[Content]:
-    """Return what the model gets of a file: a line that describes it, and the content where it takes it."""
+    """Return a file for the model: a line that describes it, and the content if the model accepts it."""
     content = _content(part, files)
     line = text_content(describe(part, _why_not(part, files)))
     if part.media_type in files.takes:
@@ -135,7 +136,7 @@ def file_content(part: FilePart, files: ReadFiles) -> list[Content]:
 
 
 def describe(part: FilePart, why_not: str = "") -> str:
-    """Return the line that describes a file; `why_not` says why there is no more of it."""
+    """Return the line that describes a file; `why_not` is the reason for missing content."""
     name = f"file {part.filename}" if part.filename else "file"
     if part.url:
         return f"[{name}, {part.media_type}: {part.url}]"
@@ -155,7 +156,7 @@ def _why_not(part: FilePart, files: ReadFiles) -> str:
 
 
 def _as_it_is(part: FilePart, content: bytes) -> Content | None:
-    """Return a file as the model gets it; None if it is no picture, though it says so."""
+    """Return a file in the form for the model, or None if a file with a picture's type is not a picture."""
     media_type, encoded = essence(part.media_type), b64encode(content).decode()
     if media_type.startswith("image/"):
         found = next((kind for beginning, kind in _PICTURES if content.startswith(beginning)), None)
@@ -183,19 +184,19 @@ def _is_given_as_text(part: FilePart, files: ReadFiles) -> bool:
 
 
 def _is_beginning(part: FilePart, content: bytes) -> bool:
-    """Whether the file goes on behind this; one of unknown size may."""
+    """True if the file continues after this content; one of unknown size may."""
     return len(content) >= MAX_TEXT_FILE if part.size is None else len(content) < part.size
 
 
 def _decoded(part: FilePart, content: bytes) -> str | None:
-    """Return a text, up to its last whole character; None if it is none."""
+    """Return a text, up to its last complete character, or None if the content is not text."""
     is_complete = not _is_beginning(part, content)
     encoding = encoding_of(part.media_type, content, is_complete=is_complete)
     return getincrementaldecoder(encoding)().decode(content, final=is_complete) if encoding else None
 
 
 def _rest(part: FilePart, content: bytes, text: str) -> str:
-    """Return the note behind the beginning of a long text."""
+    """Return the note after the beginning of a long text."""
     if not _is_beginning(part, content):
         return ""
     size = "" if part.size is None else f" of {part.size:,}"
@@ -211,13 +212,13 @@ def text_content(text: str) -> Content:
     return {"type": "text", "text": text}
 
 
-# Reads these files, for the model.
+# Reads these files for the model.
 
 MAX_MESSAGE_BYTES = 20_000_000
-"""How much of the files of one message the model gets; of those beyond it, it only gets a line."""
+"""Limit of the bytes of files of one message; of files beyond it the model gets only a line."""
 
 MAX_REQUEST_BYTES = 50_000_000
-"""How much of all files one request carries, those of the newest messages first."""
+"""Limit of the bytes of all files in one request. Those of the newest messages come first."""
 
 _UNAVAILABLE = "the files of the conversation cannot be read now"
 
@@ -225,7 +226,7 @@ _log = structlog.get_logger()
 
 
 class FileReader:
-    """Reads from the context of a task what a model that takes some media types gets of its files."""
+    """Reads from the context of a task the files that a model with some media types gets."""
 
     def __init__(self, artifacts: Artifacts, task: TaskRef, takes: AcceptedTypes) -> None:
         self._artifacts = artifacts
@@ -234,10 +235,10 @@ class FileReader:
         self._contents: dict[Place, bytes | None] = {}
 
     async def read(self, messages: Sequence[TranscriptMessage]) -> ReadFiles:
-        """Return what was read; a file that is gone is known to be gone.
+        """Return the contents; a file that no longer exists has None.
 
         Raises:
-            ApplicationError: of type FILES_UNAVAILABLE; a store does not answer.
+            ApplicationError: `FilesUnavailable`: a store does not answer.
         """
         room = MAX_REQUEST_BYTES
         try:
@@ -245,12 +246,12 @@ class FileReader:
                 room -= await self._read_files(files_of(message), min(room, MAX_MESSAGE_BYTES))
         except AWAY as error:
             _log.warning("files not read", error_type=type(error).__name__)
-            # The error's own text would write into the history of the workflow where the store is.
+            # The error's own text would write the store's address into the history of the workflow.
             raise ApplicationError(_UNAVAILABLE, type=FILES_UNAVAILABLE) from None
         return ReadFiles(self._takes, self._contents)
 
     async def _read_files(self, files: Sequence[FilePart], room: int) -> int:
-        """Read what there is room for; return how much that is."""
+        """Read files up to a limit of bytes; return how many were read."""
         left = room
         for part in files:
             if part.stored and part.media_type in self._takes:
@@ -272,7 +273,7 @@ class FileReader:
         return len(self._contents.get(place) or b"")
 
     async def _content(self, stored: StoredPartRef, most: int, *, is_cut: bool) -> bytes | None:
-        """Return the content; of one that is too large its beginning if it `is_cut`, else None."""
+        """Return the content; of a larger one its beginning if it `is_cut`, else None."""
         content = bytearray()
         pieces = self._artifacts.read_part(self._context, stored.artifact_id, stored.index, end=most + 1)
         async for piece in pieces:

@@ -25,10 +25,10 @@ _log = structlog.get_logger()
 
 
 class ModelPlugins:
-    """The plugins of an agent at one model call; one without hooks costs nothing.
+    """The plugins of an agent at one model call. Without hooks they cost nothing.
 
-    A model's reply is kept until they have judged it: a worker that dies meanwhile costs no second one. All
-    of that may fail: then the model is asked again.
+    A model's reply is stored until they have judged it, so that a worker that dies meanwhile costs no second
+    one. If the store fails, the model is called again.
     """
 
     def __init__(self, agent: Agent, call: CallModelInput, records: ToolRecords, lease: Lease) -> None:
@@ -41,14 +41,14 @@ class ModelPlugins:
         self._lease = lease
 
     async def before(self, request: ModelRequest) -> ModelRequest:
-        """Return the request as plugins let it be made.
+        """Return the request after the plugins' changes.
 
         Raises:
-            ApplicationError: `PluginVeto`, or `PluginFailed`: a hook raised, or made no request.
+            ApplicationError: `PluginVeto`, or `PluginFailed`: a hook raised, or returned an invalid request.
         """
         if not self.hooks.has("before_model_call"):
             return request
-        # As authors write them: what a hook sets is checked where it does.
+        # In the form that authors write, whose values are validated when a hook sets them.
         offered = replace(request, settings=ModelSettings(**dict(request.settings.given())))
         answer = await self.hooks.before_model_call(offered)
         if isinstance(answer, Veto):
@@ -59,13 +59,13 @@ class ModelPlugins:
         return answer
 
     async def after(self, reply: AssistantMessage) -> AssistantMessage:
-        """Return the reply as plugins let it stand; after a veto it is refused, and calls no tools.
+        """Return the reply after the plugins' changes; after a veto it is refused, and calls no tools.
 
-        What the reply has cost stays.
+        Its usage is kept.
 
         Raises:
-            OvertakenError: the call is another attempt's.
-            PluginFailedError: a hook raised.
+            OvertakenError: The call belongs to another attempt.
+            PluginFailedError: A hook raised.
         """
         if not self._judges_replies:
             return reply
@@ -81,7 +81,7 @@ class ModelPlugins:
         )
 
     async def stored_reply(self) -> AssistantMessage | None:
-        """Return the reply that an earlier attempt has kept, None if there is none that can be read."""
+        """Return the reply that an earlier attempt has stored, or None if there is no readable one."""
         if not self._judges_replies:
             return None
         try:
@@ -92,7 +92,7 @@ class ModelPlugins:
             return None
 
     def forgetting(self) -> tuple[Step[bool], ...]:
-        """Return the step that keeps no reply for later attempts any more, where one was kept."""
+        """Return the step that removes a stored reply, if there may be one."""
         if not self._judges_replies:
             return ()
         return (self._records.keeping(self._lease, self._lease.call_id, None),)
@@ -103,7 +103,7 @@ class ModelPlugins:
 
 
 def _no_json(made: ModelRequest, request: ModelRequest) -> str:
-    """Return why a request that plugins made cannot be sent; empty if it can."""
+    """Return the reason why a request of plugins cannot be sent, empty if it can."""
     originals = set(map(id, request.messages))  # these may have megabytes of files in them
     messages = [dict(message) for message in made.messages if id(message) not in originals]
     try:
@@ -115,6 +115,6 @@ def _no_json(made: ModelRequest, request: ModelRequest) -> str:
 
 
 def _refuse(reply: AssistantMessage, reason: str) -> AssistantMessage:
-    """Return a reply that does not stand; its text remains for the model."""
+    """Return a reply as refused; its text remains for the model."""
     refused = {"refused": reason, "tool_calls": (), "closing": "", "rejects": False}
     return reply.model_copy(update=refused)

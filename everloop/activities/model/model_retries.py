@@ -1,4 +1,4 @@
-"""What the failures of a model provider mean for a call: whether it is tried again, and when.
+"""The consequences of a model provider's failures for a call: whether and when it is retried.
 
 Failures go to the workflow history without their cause, which may quote the prompt.
 """
@@ -24,7 +24,7 @@ from everloop.stores.providers import HeldBackError
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.agent_settings import ModelSettings
 
-# How long a model call waits until it is tried again.
+# The delay before a model call is retried.
 
 LONGEST_BACKOFF = timedelta(seconds=60)
 
@@ -48,19 +48,19 @@ def retry_delay(pause: timedelta | None, failures: int, chance: float) -> timede
 
 
 RETRIES = 20
-"""How often a call is tried again after failures of the provider, where there is no other model: 429, 5xx, no
-connection, a stream that was cut. Attempts that were lost to a dead worker or to an outage of Redis say
-nothing about the provider, and are not counted. `ModelSettings.retries` is in place of it, if set."""
+"""Retries of a call after failures of the provider if there is no other model: 429, 5xx, no connection, a
+stream that was cut. Attempts lost to a dead worker or to an outage of Redis say nothing about the provider,
+and are not counted. `ModelSettings.retries` overrides it."""
 
 FALL_BACK_AFTER = 2
-"""After how many failures another model is asked, where there is one, unless `ModelSettings` says it."""
+"""Failures after which another model is called, if there is one. `ModelSettings` overrides it."""
 
 FALL_BACK_WAIT = timedelta(seconds=15)
-"""Another model is asked at once where the provider wants a longer wait, unless `ModelSettings` says it."""
+"""Another model is called at once if the provider asks for a longer wait. `ModelSettings` overrides it."""
 
 UNREADABLE_ANSWERS = 3
-"""How often it may answer what is no reply at all: that is a wrong address rather than a bad hour. These are
-counted for themselves."""
+"""Limit of unreadable replies, which point to a wrong address rather than an outage. They are counted
+separately."""
 
 Kind = Literal["failed", "unreadable"]
 
@@ -72,7 +72,7 @@ _OURS = {
     failures.CONTEXT_TOO_LONG,
     failures.PRICE_UNKNOWN,
 }
-"""Failures whose texts were written here."""
+"""Failures with texts of this module."""
 
 
 def provider_failure(
@@ -83,11 +83,11 @@ def provider_failure(
     *,
     has_fallback: bool = False,
 ) -> ApplicationError:
-    """Return the failure of `everloop.workflows.contract.failures` that an error of the provider means.
+    """Return the failure of `everloop.workflows.contract.failures` for an error of the provider.
 
-    `failures_so_far` counts those of its kind (`kind_of`), with this one; the last one is not retried.
-    `chance` is as for `retry_delay`. Where there is another model to ask, it is waited for less. Raise the
-    result `from None`.
+    `failures_so_far` counts those of its kind (`kind_of`), including this one; the last one is not retried.
+    `chance` is as for `retry_delay`. If there is another model, fewer retries and shorter waits apply. Raise
+    the result `from None`.
     """
     reason = str(error)
     if isinstance(error, ModelRefusedError):
@@ -105,7 +105,7 @@ def provider_failure(
         reason = f"gave up after {failures_so_far} failures: {reason}; check the provider, then try again"
         return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, non_retryable=True)
     delay = retry_delay(retry_after or None, failures_so_far, chance)
-    if isinstance(error, HeldBackError):  # others come back then, too, and may find the gate closed again
+    if isinstance(error, HeldBackError):  # other calls return then, too, and may find the gate closed again
         delay = max(delay, retry_delay(None, failures_so_far, chance))
     return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, next_retry_delay=delay)
 
@@ -121,14 +121,14 @@ def _retry_after(error: ModelError) -> timedelta:
 
 
 def _most(kind: Kind, settings: ModelSettings, *, has_fallback: bool) -> int:
-    """Return how many failures of a kind end a call."""
+    """Return the number of failures of a kind that ends a call."""
     retries = RETRIES if settings.retries is None else settings.retries
     most = (settings.fall_back_after or FALL_BACK_AFTER) if has_fallback else retries + 1
     return min(most, UNREADABLE_ANSWERS) if kind == "unreadable" else most
 
 
 def kind_of(error: ModelError) -> Kind | None:
-    """Return what an error is counted as; None: it is no failure to wait for what limits leave."""
+    """Return the kind under which an error is counted. None: a wait for limits is not a failure."""
     if isinstance(error, HeldBackError) and error.why in {"rate", "slots"}:
         return None
     return "unreadable" if isinstance(error, UnreadableReplyError) else "failed"
@@ -138,7 +138,7 @@ def kind_of(error: ModelError) -> Kind | None:
 def translate_model_errors(
     settings: ModelSettings, heartbeat: ActivityHeartbeat, *, has_fallback: bool = False
 ) -> Generator[None]:
-    """Count a failure of the provider and raise what it means."""
+    """Count a failure of the provider and raise its `ApplicationError`."""
     try:
         yield
     except ModelError as error:
@@ -150,5 +150,5 @@ def translate_model_errors(
 
 
 def failure_fields(failure: ApplicationError) -> dict[str, str]:
-    """Return what a log line may say of a failure: texts of others quote plugins, or what a model wrote."""
+    """Return the fields of a log line about a failure: texts of others quote plugins, or the model."""
     return {"failure": failure.message} if failure.type in _OURS else {}

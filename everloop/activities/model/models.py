@@ -63,21 +63,21 @@ from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
 
-# The tokens of a model call whose provider did not count them.
+# Estimates of the tokens of a model call whose provider did not count them.
 
 _CHARACTERS = 4
-"""Of one token, as OpenAI says of English text."""
+"""Characters per token (OpenAI, for English text)."""
 
 FILE_TOKENS = 1000
-"""Of a file that the model gets as it is: about a page, or an image of middling size."""
+"""Tokens per file that the model gets unchanged: about a page, or an image of medium size."""
 
 
 _REPLY_TOKENS = 1000
-"""Of a reply that is still to come, unless settings say how many it may have."""
+"""Tokens of a future reply, unless settings limit them."""
 
 
 def estimated_usage(request: ModelRequest, reply: AssistantMessage) -> Usage:
-    """Return about how many tokens the messages of a request and the reply to it have, reasoning included."""
+    """Return an estimate of the tokens of a request's messages and of the reply, including reasoning."""
     sent: list[object] = []
     files = 0
     for message in request.messages:
@@ -85,7 +85,7 @@ def estimated_usage(request: ModelRequest, reply: AssistantMessage) -> Usage:
         if isinstance(content, list):
             texts = [part for part in content if part["type"] == "text"]
             files += len(content) - len(texts)
-            message = {**message, "content": texts}  # noqa: PLW2901 -- of it only texts are counted
+            message = {**message, "content": texts}  # noqa: PLW2901 -- only its texts are counted
         sent.append(message)
     written = [reply.text, reply.reasoning]
     for call in reply.tool_calls:
@@ -101,9 +101,9 @@ def _tokens(characters: int) -> int:
 
 
 LONGEST_REPLY = timedelta(minutes=25)
-"""How long a model may write one reply. With the time that plugins may take it is less than the 30 minutes
-after which Temporal ends the activity, which nobody could count: the call would be asked, and paid, without
-end."""
+"""Time limit of one reply. Together with the time limits of plugins it is less than the 30 minutes after
+which Temporal ends the activity. Such an end would not be counted: the call would be repeated, and paid for,
+without limit."""
 
 
 _Object = dict[str, Any]
@@ -112,10 +112,10 @@ _Object = dict[str, Any]
 def returned(
     messages: Sequence[Mapping[str, JsonValue]], source: str, provider: Provider
 ) -> tuple[Mapping[str, JsonValue], ...]:
-    """Return messages with what goes back to `source`, the model that is asked.
+    """Return messages with the opaque fields for `source`, the model of the call.
 
-    What came from another model is cut out. Then the provider's own fields are put where there are none: what
-    it wants with each assistant message, and with calls of which none has what it wants.
+    Fields of other models are removed. Then the provider's own default fields are added where they are
+    missing: to each assistant message, and to calls if none of them has the field.
     """
     return tuple(_returned(one, source, provider) if one["role"] == "assistant" else one for one in messages)
 
@@ -141,10 +141,10 @@ def _bare(message: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Models:
-    """The models that can be asked; everything that asks one does so here.
+    """The models; all requests to models go through it.
 
-    A reply takes at most `longest_reply` (default 25 minutes). `captures_content`: spans have prompts and
-    replies on them (default: no).
+    A reply takes at most `longest_reply` (default 25 minutes). `captures_content`: spans contain prompts and
+    replies (default: no).
     """
 
     catalogue: Catalogue
@@ -154,7 +154,7 @@ class Models:
     captures_content: bool = False
 
     def choose(self, name: str | None, agent_id: str) -> ChosenModel:
-        """Return the model to ask.
+        """Return the model of a call.
 
         Raises:
             ApplicationError: `ModelRefused`: there is none.
@@ -165,7 +165,7 @@ class Models:
             raise ApplicationError(str(error), type=failures.MODEL_REFUSED, non_retryable=True) from None
 
     def require_price(self, chosen: ChosenModel, agent_id: str) -> None:
-        """Pass if it is known what the model costs; agents that hooks send to other models are asked here.
+        """Check that the price of a model is known, also of one that a hook has chosen.
 
         Raises:
             ApplicationError: `PriceUnknown`.
@@ -178,8 +178,8 @@ class Models:
     def priced(self, request: ModelRequest, reply: AssistantMessage) -> AssistantMessage:
         """Return the reply with its source and its cost, None if that is unknown.
 
-        The price is that of the model asked for. Tokens that the provider did not count are estimated: limits
-        shall hold with any provider.
+        The price is that of the requested model. Tokens that the provider did not count are estimated, so
+        that limits hold with any provider.
         """
         tokens = estimated_usage(request, reply) if reply.usage == Usage() else reply.usage
         chosen = self.catalogue.find(request.model, "")
@@ -190,7 +190,7 @@ class Models:
     def assembler(
         self, request: ModelRequest, position: int = 0, drafted: AbstractSet[str] = frozenset()
     ) -> ReplyAssembler:
-        """Return what puts the reply to a request together; see `ReplyAssembler`."""
+        """Return the assembler for the reply to a request; see `ReplyAssembler`."""
         chosen = self.catalogue.find(request.model, "")
         tags = request.settings.over(chosen.settings).thinking_tags
         return ReplyAssembler(
@@ -204,14 +204,14 @@ class Models:
     async def stream(
         self, task: TaskRef, request: ModelRequest, assembler: ReplyAssembler, *, agent_name: str = ""
     ) -> AsyncGenerator[AsyncIterable[Delta]]:
-        """Ask, and yield the answer from its beginning. Leaving hangs up, which ends the billing.
+        """Send the request and yield the answer from its beginning. Leaving hangs up, which ends the billing.
 
-        The assembler has taken the whole answer when the block ends without an error. `agent_name` is what
-        the span calls the agent.
+        The assembler has the complete answer when the block ends without an error. `agent_name` is the
+        agent's name on the span.
 
         Raises:
-            ModelError: there is no reply; also where it took longer than `longest_reply`.
-            HeldBackError: the model may not be asked now.
+            ModelError: There is no reply, or it took longer than `longest_reply`.
+            HeldBackError: The model may not be called now.
         """
         chosen = self.choose(request.model, task.agent_id)
         sent = replace(
@@ -245,7 +245,7 @@ class Models:
     async def _gate(
         self, task: TaskRef, chosen: ChosenModel, request: ModelRequest
     ) -> AsyncGenerator[ProviderCall]:
-        # An activity makes one call at a time, and all its attempts have its id.
+        # An activity makes one call at a time, and all its attempts share its id.
         call = f"{task.task_id} {task.run_id} {activity.info().activity_id}"
         if not self.gates:
             yield ProviderCall(chosen, call, 0)
@@ -262,7 +262,7 @@ class Models:
             raise
 
     async def _reply(self, chosen: ChosenModel, request: ModelRequest) -> AsyncGenerator[Delta]:
-        """Yield the reply; an answer that has to be data is asked for by the best means that are taken."""
+        """Yield the reply; data are requested by the best method that the provider accepts."""
         with _failing_by_kind(chosen.provider.name):
             model = self.clients.of(chosen.provider)
             for sent in (means := self.clients.by_each_means(chosen, request)):
@@ -284,7 +284,7 @@ class Models:
     ) -> Generator[Span]:
         """Trace one call (OpenTelemetry semantic conventions for generative AI).
 
-        An exception is recorded by its kind, not by its message; the address without secrets of its URL.
+        An exception is recorded by its kind, without its message; the address without the secrets of its URL.
         """
         attributes: dict[str, AttributeValue] = {
             "gen_ai.operation.name": "chat",
@@ -317,7 +317,7 @@ class Models:
 
 @contextmanager
 def _failing_by_kind(provider: str) -> Generator[None]:
-    """Count whatever a client raises, an author's own above all, as no reply: nobody would stop trying.
+    """Count any exception of a client, also of an author's, as a missing reply, so that retries end.
 
     Its text may quote the prompt, or a key.
     """
@@ -333,10 +333,10 @@ def _failing_by_kind(provider: str) -> Generator[None]:
 
 
 async def _deltas(model: Model, request: ModelRequest, chosen: ChosenModel) -> AsyncGenerator[Delta]:
-    """Yield one reply as it comes.
+    """Yield the deltas of one reply as they arrive.
 
     Raises:
-        ModelDownError: nothing came for too long. What keeps a connection alive is nothing.
+        ModelDownError: No delta arrived for too long. Keep-alive messages do not count.
     """
     by_tool = request.output is not None and request.output.by == "tool"
     async with (
@@ -391,10 +391,10 @@ async def _timed(deltas: AsyncIterable[Delta], record_first: Callable[[], None])
 
 @asynccontextmanager
 async def finish_within(seconds: float) -> AsyncGenerator[None]:
-    """Let the model write for so long.
+    """Limit the time of a reply.
 
     Raises:
-        ModelDownError: it wrote for longer.
+        ModelDownError: The time limit was exceeded.
     """
     limit = asyncio.timeout(seconds)
     try:
@@ -409,10 +409,10 @@ async def finish_within(seconds: float) -> AsyncGenerator[None]:
 async def read_stream(
     stream: AsyncIterable[Delta], assembler: ReplyAssembler, add: Callable[[Iterable[VisibleDelta]], None]
 ) -> None:
-    """Read the whole stream; `add` gets what is shown of it as it comes.
+    """Read the complete stream; `add` gets the visible deltas as they arrive.
 
     Raises:
-        ModelError: it is no reply, or was cut.
+        ModelError: It is not a reply, or was cut.
     """
     async for delta in stream:
         add(assembler.feed(delta))

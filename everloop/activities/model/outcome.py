@@ -1,8 +1,7 @@
-"""Judges a reply: it stands, the model is asked again, or the task ends with it.
+"""Judges a reply: it is accepted, the model is called again, or the task ends with it.
 
-A reply that is `refused` goes back to the model, with what is wrong; the reason stays on it, so that the
-model is not told again of one that ends the same way right after it. All of it is pure, and comes after the
-hooks of plugins.
+A `refused` reply goes back to the model with the problem. The reason stays on it, so that a reply that ends
+in the same way right after it is not sent back again. All of it is pure, and follows the hooks of plugins.
 """
 
 import json
@@ -41,10 +40,10 @@ def judge(
     *,
     last: str = "",
 ) -> AssistantMessage:
-    """Return the reply as it counts. One that a plugin has refused, or ends the task with, is left as it is.
+    """Return the final form of the reply. One that a plugin has refused, or ends the task with, is unchanged.
 
-    `last` is the limit at which this is the last call, if it is: then no calls are run, and what is no answer
-    is refused, whatever the settings say: the task ends at that limit.
+    `last` is the limit that makes this the last call, if it is the last. Then no tools are run, and a reply
+    that is not an answer is refused, regardless of the settings: the task ends at that limit.
 
     Raises:
         ApplicationError: `OutputInvalid`: the output model itself failed.
@@ -53,7 +52,7 @@ def judge(
         return reply
     if not last:
         return _judged(reply, transcript, settings, output)
-    if settings.on_length == "tell":  # the model has no further try
+    if settings.on_length == "tell":  # the model has no further attempt
         settings = replace(settings, on_length="accept")
     judged = _judged(_without_calls(reply), transcript, settings, output)
     if judged.refused:
@@ -101,7 +100,7 @@ def _of_filtered(reply: AssistantMessage, settings: ModelSettings, earlier: str)
 
 
 def _of_declined(reply: AssistantMessage, settings: ModelSettings, *, is_data: bool) -> AssistantMessage:
-    """A refusal is no data: it is not accepted as such."""
+    """A refusal is not data, so it is not accepted as data."""
     said = reply.text.strip()
     why = f"the model declined: {said}" if said else "the model declined, and gave no reason"
     if settings.on_refusal == "fail" or (settings.on_refusal == "accept" and is_data):
@@ -113,7 +112,7 @@ def _of_declined(reply: AssistantMessage, settings: ModelSettings, *, is_data: b
 
 
 def _of_cut_calls(reply: AssistantMessage, earlier: str) -> AssistantMessage:
-    """Calls that are whole are run, one of which a part was cut off never is."""
+    """Complete calls are run; a call that was cut off never is."""
     complete = tuple(call for call in reply.tool_calls if _is_complete(call))
     if complete:
         return reply.model_copy(update={"tool_calls": complete})
@@ -157,7 +156,7 @@ def _of_empty(
 def _refuse_once(
     reply: AssistantMessage, reason: str, hint: str, problem: str, earlier: str
 ) -> AssistantMessage:
-    """Let the model know what is wrong; where it was refused for the same just before, the task fails."""
+    """Send the problem to the model; after a refusal for the same reason just before, the task fails."""
     if earlier == reason:
         return _fail(reply, reason, f"{problem} (twice: the model was told so)")
     return _refuse(reply, reason, hint)
@@ -173,7 +172,7 @@ def _fail(reply: AssistantMessage, reason: str, problem: str) -> AssistantMessag
 
 
 def _closed(reply: AssistantMessage, reason: str, problem: str) -> AssistantMessage:
-    """Return the reply with what the last status says, behind what plugins say there."""
+    """Return the reply with the text of the last status, after the text of plugins."""
     closing = "; ".join(filter(None, (reply.closing, problem)))
     return reply.model_copy(update={"closing": closing, "reason": reason})
 
@@ -195,7 +194,7 @@ def _is_complete(call: ToolCall) -> bool:
 
 
 def _refusal_reason(transcript: Sequence[TranscriptMessage]) -> str:
-    """Return why the last reply was refused; empty if it stood."""
+    """Return the reason why the last reply was refused, empty if it was accepted."""
     for message in reversed(transcript):
         if isinstance(message, AssistantMessage):
             return message.reason if message.refused else ""
@@ -205,7 +204,7 @@ def _refusal_reason(transcript: Sequence[TranscriptMessage]) -> str:
 
 
 def _has_written(transcript: Sequence[TranscriptMessage]) -> bool:
-    """Whether an artifact was written since the last message of the user."""
+    """True if an artifact was written since the last message of the user."""
     for message in reversed(transcript):
         if isinstance(message, UserMessage) and message.message_id:  # a note to the model has no id
             break
@@ -214,26 +213,27 @@ def _has_written(transcript: Sequence[TranscriptMessage]) -> bool:
     return False
 
 
-# A reply that was cut off within its text goes on where it stopped.
+# Continues a reply that was cut off within its text.
 
 _GO_ON = "[Go on exactly where your reply stopped.]"
 
 
 def continuation(request: ModelRequest, so_far: AssistantMessage) -> ModelRequest | None:
-    """Return the request for the rest of a reply; None if it is whole, or is not continued.
+    """Return the request for the rest of a reply, or None if it is complete or must not be continued.
 
-    Data are not: half a value cannot be gone on with by all models, so they are written anew, and shorter.
+    Data are not continued: not all models can continue half a value, so they are requested again, and
+    shorter.
     """
     is_cut = so_far.finish_reason == "length" and so_far.text.strip() and not so_far.tool_calls
     if not is_cut or request.output or request.settings.on_length not in (None, "continue"):
         return None
-    # Without the opaque fields of the first half: they belong to a whole reply.
+    # Without the opaque fields of the first half: they belong to a complete reply.
     half: Mapping[str, JsonValue] = {"role": "assistant", "content": so_far.text}
     return replace(request, messages=(*request.messages, half, {"role": "user", "content": _GO_ON}))
 
 
 def joined(first: AssistantMessage, rest: AssistantMessage) -> AssistantMessage:
-    """Return a continued reply as one, without opaque fields: they are of two replies."""
+    """Return a continued reply as one, without opaque fields: they belong to two replies."""
     calls = tuple(call.model_copy(update={"opaque": ""}) for call in rest.tool_calls)
     return rest.model_copy(
         update={
@@ -247,30 +247,30 @@ def joined(first: AssistantMessage, rest: AssistantMessage) -> AssistantMessage:
     )
 
 
-# Answers that are data: what the model reads of their shape, and whether a reply has it.
+# Answers that are data: their schema for the model, and their validation.
 
 MAX_PROBLEMS = 20
-"""How many of the things that do not fit the model reads at once."""
+"""Limit of the validation errors that the model gets."""
 
 MAX_PROBLEM_CHARACTERS = 300
 
 MAX_SCHEMA_CHARACTERS = 20_000
-"""A longer schema is not repeated: the model has it with the request."""
+"""A longer schema is not repeated: it is in the request already."""
 
 _UNSENDABLE = "it holds a number that no double is, such as 9007199254740993, or is nested too deeply"
 _CUT_OFF = "it was cut off, because replies may only be so long; write less"
 
 
 def output_schema(output: type[BaseModel]) -> OutputSchema:
-    """Return what the provider gets of the shape of the answer."""
+    """Return the schema of the answer for the provider."""
     return OutputSchema(as_tool_name(output.__name__), output.model_json_schema())
 
 
 def as_output(reply: AssistantMessage, output: type[BaseModel]) -> AssistantMessage:
-    """Return the reply with its text as canonical JSON, or refused with what the model is to do about it.
+    """Return the reply with its text as canonical JSON, or refused with instructions for the model.
 
-    A reply that calls tools is no answer yet. One that is refused already, or ends the task in another way
-    than with an answer (`closing`, `rejects`), is left as it is.
+    A reply that calls tools is not an answer yet. One that is refused already, or ends the task without an
+    answer (`closing`, `rejects`), is unchanged.
 
     Raises:
         ApplicationError: `OutputInvalid`: the output model itself failed.
@@ -290,7 +290,7 @@ def as_output(reply: AssistantMessage, output: type[BaseModel]) -> AssistantMess
     try:
         with translate_base_exceptions():
             output.model_validate_json(text)
-    except Exception as error:  # noqa: BLE001 -- as above; clients would meet it
+    except Exception as error:  # noqa: BLE001 -- as above; clients would get it
         raise _unread(output, error) from None
     if not is_sendable(from_json(text)):
         return _refuse_output(reply, output, [_UNSENDABLE])
@@ -298,7 +298,7 @@ def as_output(reply: AssistantMessage, output: type[BaseModel]) -> AssistantMess
 
 
 def _failure_of(output: type[BaseModel], error: Exception) -> ApplicationError:
-    """Return the failure of an output model; what the error says may repeat the answer."""
+    """Return the failure of an output model, without the error's text, which may repeat the answer."""
     problem = (
         f"the output model {output.__name__!r} raised {error_kind(error)} on an answer: its validators "
         "have to raise ValueError for one that does not fit, so that the model can repair it"
@@ -307,7 +307,7 @@ def _failure_of(output: type[BaseModel], error: Exception) -> ApplicationError:
 
 
 def _unread(output: type[BaseModel], error: Exception) -> ApplicationError:
-    """Return the failure of an output model whose own data do not fit it."""
+    """Return the failure of an output model that does not accept its own data."""
     place = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else ""
     problem = (
         f"the output model {output.__name__!r} does not read the data that it writes ({error_kind(error)}"
@@ -317,7 +317,7 @@ def _unread(output: type[BaseModel], error: Exception) -> ApplicationError:
 
 
 def _unfenced(text: str) -> str:
-    """Return a text without the fence of Markdown around it."""
+    """Return a text without the Markdown fence around it."""
     text = text.strip()
     if not (text.startswith("```") and text.endswith("```")):
         return text
@@ -326,7 +326,7 @@ def _unfenced(text: str) -> str:
 
 
 def _problems(error: ValidationError) -> list[str]:
-    """Return what does not fit, by field; what stands there is not repeated."""
+    """Return the validation errors by field, without the invalid values."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found[:MAX_PROBLEMS]]
     first = [line.removeprefix(": ")[:MAX_PROBLEM_CHARACTERS] for line in lines]

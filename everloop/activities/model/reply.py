@@ -1,4 +1,4 @@
-"""Puts the deltas of a model together into one reply, and splits thoughts off the answer."""
+"""Assembles the deltas of a model into one reply, and separates thoughts from the answer."""
 
 import codecs
 import json
@@ -28,38 +28,38 @@ from everloop.workflows.contract.names import name_calls
 
 _log = structlog.get_logger()
 
-# Mends characters that a provider cut in two.
+# Joins the halves of characters.
 #
-# JSON escapes a character beyond U+FFFF as two halves (RFC 8259 §7); a provider that cuts its stream between
-# them sends text that no encoder takes.
+# JSON escapes a character beyond U+FFFF as two halves (RFC 8259 §7). A provider that cuts its stream between
+# them sends text that cannot be encoded.
 
 
 class SurrogateJoiner:
-    """Joins halves across pieces of a text; a half that stays alone becomes U+FFFD."""
+    """Joins halves across pieces of a text; a half without the other becomes U+FFFD."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-16-le")("replace")
 
     def feed(self, text: str) -> str:
-        """Return the text that is whole now."""
+        """Return the text up to its last complete character."""
         return self._decoder.decode(text.encode("utf-16-le", "surrogatepass"))
 
     def close(self) -> str:
-        """Return what is left; the text ends here, and another one may follow."""
+        """Return the rest at the end of the text. Another text may follow."""
         return self._decoder.decode(b"", final=True)
 
 
 def mend(text: str) -> str:
-    """Join the halves in a whole text."""
+    """Join the halves in a complete text."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-# Pieces of a reply, as they are shown while it is written.
+# Visible pieces of a reply while it is written.
 
 
 @dataclass(frozen=True)
 class ArgumentsDelta:
-    """A piece of the arguments of a tool call. `call` counts the calls of the reply from 0."""
+    """A piece of the arguments of a tool call. `call` is the number of the call in the reply, from 0."""
 
     text: str
     call: int
@@ -70,7 +70,7 @@ VisibleDelta = TextDelta | ThoughtDelta | ArgumentsDelta | ProviderToolDelta
 
 
 def coalesce(deltas: Iterable[VisibleDelta]) -> list[VisibleDelta]:
-    """Join neighbours that continue each other; the order stays."""
+    """Join adjacent deltas that continue each other, in their order."""
     runs = (list(run) for _, run in groupby(deltas, key=_voice))
     return [_joined(run) for run in runs]
 
@@ -83,7 +83,7 @@ def _joined(run: Sequence[VisibleDelta]) -> VisibleDelta:
 
 
 def text_of_deltas(deltas: Iterable[VisibleDelta]) -> str:
-    """Return what belongs to the answer."""
+    """Return the text of the answer."""
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
@@ -99,26 +99,27 @@ def _voice(delta: VisibleDelta) -> tuple[object, ...]:
             return ProviderToolDelta, delta.id, delta.status
 
 
-# Splits inline tags such as <think>…</think> out of a text that comes in pieces.
+# Splits inline tags such as <think>…</think> out of a text that arrives in pieces.
 #
-# The result does not depend on where the text is cut. The rules:
+# The result does not depend on the cuts between the pieces. The rules:
 #
 # - An opening tag is `<think>`, or has an id in quotes: `<think id="plan">`. It ends at the first `>` and has
-# at most `MAX_TAG_LENGTH` characters. Whatever else begins like one (`<thinker>`) is text.
+# at most `MAX_TAG_LENGTH` characters. Text that only begins like a tag (`<thinker>`) is text.
 # - Tags do not nest: inside a thought an opening tag is part of the thought, and the first closing tag of the
 # same name ends it. A model that only mentions a tag cannot swallow its own answer this way.
-# - A closing tag outside of a thought is text. A thought that is never closed goes to the end.
-# - Where the reply starts with thinking, any closing tag ends that, and an opening tag at its head is none.
+# - A closing tag outside of a thought is text. A thought that is never closed extends to the end.
+# - If the reply starts within a thought, any closing tag ends it, and an opening tag at its beginning is left
+# out.
 
 THINKING_TAGS = ("think", "thinking", "reasoning")
-"""The names of the tags, where neither the agent nor the model has others."""
+"""Default names of the tags."""
 
 MAX_TAG_LENGTH = 200
 _ID = r"""(?:\s+id\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'))?\s*>"""
 
 
 class ThinkingSplitter:
-    """Takes text, gives deltas. Holds back only what may still turn out to be a tag.
+    """Turns text into deltas. Holds back only text that may still become a tag.
 
     The delta that ends a thought is empty. `starts_thinking`: the text begins within a thought.
     """
@@ -132,12 +133,12 @@ class ThinkingSplitter:
         self._closings = tuple(f"</{tag}>" for tag in tags)
 
     def start_answering(self) -> None:
-        """Begin with the answer after all: the thought came elsewhere."""
+        """Treat the text as the answer from its beginning: the thoughts arrived separately."""
         if self._is_at_head and not self._held:
             self._is_at_head, self._thought_id = False, None
 
     def feed(self, text: str) -> list[TextDelta | ThoughtDelta]:
-        """Return what is certain now."""
+        """Return the certain deltas."""
         if not self._names:
             return [TextDelta(text)] if text else []
         self._held += text
@@ -146,12 +147,12 @@ class ThinkingSplitter:
         return list(self._split())
 
     def close(self) -> list[TextDelta | ThoughtDelta]:
-        """Return what was held back; the text ends here."""
+        """Return the deltas of the text held back, at its end."""
         rest, self._held = self._held, ""
         return self._delta(rest)
 
     def _skip_tag(self) -> bool:
-        """Leave out the tag at the head, if there is one; return whether that is certain."""
+        """Leave out the tag at the beginning, if there is one; return True if that is certain."""
         length = self._tag_length() if self._held else None
         if length is None:
             return False
@@ -161,7 +162,7 @@ class ThinkingSplitter:
         return True
 
     def _split(self) -> Iterator[TextDelta | ThoughtDelta]:
-        """Cut off one certain piece after the other, until none is left."""
+        """Cut off one certain piece after the other."""
         while self._held:
             before = len(self._held)
             yield from self._split_text() if self._thought_id is None else self._split_thought()
@@ -193,7 +194,7 @@ class ThinkingSplitter:
         return deltas
 
     def _tag_length(self) -> int | None:
-        """Return how long the tag at the head is, 0 if there is surely none, None while that is open."""
+        """Return the length of the tag at the beginning, 0 if there is none, None while that is uncertain."""
         text = self._held
         end = text.find(">", 0, MAX_TAG_LENGTH)
         if "<" in text[1 : end if end >= 0 else MAX_TAG_LENGTH]:
@@ -217,13 +218,16 @@ class ThinkingSplitter:
 
 
 def overlap(text: str, word: str) -> int:
-    """Return how many characters at the end of the text may begin the word, which is not in it."""
+    """Return how many characters at the end of a text without the word may begin it."""
     return next((n for n in range(len(word) - 1, 0, -1) if text.endswith(word[:n])), 0)
 
 
 @dataclass
 class _StreamedCall:
-    """`waiting` is what has come before the name, and so before it is known whether it is drafted."""
+    """A tool call while it is streamed.
+
+    `waiting` is the part of the arguments before the name, which decides whether they are published.
+    """
 
     number: int
     name: str = ""
@@ -234,7 +238,10 @@ class _StreamedCall:
 
 @dataclass(frozen=True)
 class _OpenThought:
-    """`given_id` is what tells it from other thoughts, `id` that which it has."""
+    """The current thought.
+
+    `given_id` distinguishes it from other thoughts in the stream, `id` is the published one.
+    """
 
     is_inline: bool
     given_id: str
@@ -242,11 +249,11 @@ class _OpenThought:
 
 
 class ReplyAssembler:
-    """Takes the deltas of a model, gives what is shown of them, and at the end the whole reply.
+    """Assembles the deltas of a model: returns the visible ones, and at the end the complete reply.
 
     `position` is that of the reply in the transcript, from which its calls and thoughts get their ids.
-    `drafted` names the tools whose arguments are wanted while they are written. `tags` and `starts_thinking`
-    are as for `ThinkingSplitter`.
+    `drafted` names the tools whose arguments are published while they are written. `tags` and
+    `starts_thinking` are as for `ThinkingSplitter`.
     """
 
     def __init__(
@@ -267,7 +274,7 @@ class ReplyAssembler:
         self._calls: dict[int, _StreamedCall] = {}
         self._thought: _OpenThought | None = None
         self.thoughts = 0
-        """How many there were, from which the next one gets its id."""
+        """Number of thoughts so far, from which the next one gets its id."""
         self._given_reasoning: list[str] = []
         self._has_inline_thoughts = False
         self._ended: Ended | None = None
@@ -275,15 +282,15 @@ class ReplyAssembler:
         self._opaque_calls: Mapping[int, str] = {}
         self._reasoning_field = ""
         self.is_opaque_dropped = False
-        """Whether the provider wants more back with the reply than is kept."""
+        """True if the fields that the provider needs back with the reply were dropped as too large."""
 
     @property
     def response_id(self) -> str:
-        """What the provider calls the reply, as far as it is known."""
+        """The provider's id of the reply, empty until it is known."""
         return self._ended.response_id if self._ended else ""
 
     def feed(self, delta: Delta) -> list[VisibleDelta]:
-        """Take the next delta; return what it adds."""
+        """Add the next delta; return the visible ones that it yields."""
         match delta:
             case TextDelta() | RefusalDelta():
                 return self._keep(self._splitter.feed(self._content.feed(delta.text)))
@@ -298,10 +305,10 @@ class ReplyAssembler:
                 return []
 
     def close(self) -> list[VisibleDelta]:
-        """Return the last deltas; the stream is over.
+        """Return the last deltas, after the end of the stream.
 
         Raises:
-            ModelDownError: it was cut: its end did not come, or a tool call has no name.
+            ModelDownError: It was cut: its end is missing, or a tool call has no name.
         """
         rest = self._splitter.feed(self._content.close()) + self._splitter.close()
         shown = [*self._keep(rest), *self._end_thought()]
@@ -317,7 +324,7 @@ class ReplyAssembler:
 
     @property
     def reply(self) -> AssistantMessage:
-        """The reply as far as it came."""
+        """The reply so far."""
         return AssistantMessage(
             text="".join(self._text),
             reasoning="".join(self._reasoning),
@@ -381,7 +388,7 @@ class ReplyAssembler:
         return self._take_waiting(call) if call.name else []
 
     def _take_waiting(self, call: _StreamedCall) -> list[VisibleDelta]:
-        """Return what has come of the arguments, if they are wanted; half a character waits for the other."""
+        """Return the new part of published arguments. Half a character waits for the other half."""
         written = "".join(call.waiting)
         call.waiting.clear()
         if call.name not in self._drafted:
@@ -402,10 +409,10 @@ class ReplyAssembler:
         return name_calls(written, self._position)
 
     def _keep_opaque(self, ended: Ended) -> None:
-        """Keep what the provider wants back; all of it, or nothing where that is too much."""
+        """Store the fields that the provider needs back: all of them, or none if they exceed the limit."""
         fields = dict(ended.opaque.fields)
         self._reasoning_field = ended.opaque.reasoning_field
-        if self._reasoning_field and self._has_inline_thoughts:  # there is more reasoning than that
+        if self._reasoning_field and self._has_inline_thoughts:  # the reply has reasoning beside that
             fields[self._reasoning_field], self._reasoning_field = "".join(self._given_reasoning), ""
         opaque = _as_text(fields)
         calls = {number: _as_text(ended.opaque.calls.get(number, {})) for number in self._calls}
@@ -418,7 +425,7 @@ class ReplyAssembler:
 
 
 def _as_object(written: str) -> str:
-    """Return arguments out of the text that some servers put them into as a whole; those of null are none."""
+    """Unwrap arguments that some servers send as a JSON string, and return null as an empty text."""
     if written.strip() in {"null", '""'}:
         return ""
     if not written.lstrip().startswith('"'):
@@ -431,5 +438,5 @@ def _as_object(written: str) -> str:
 
 
 def _as_text(fields: Mapping[str, JsonValue]) -> str:
-    """Return fields as JSON, empty for none."""
+    """Return fields as JSON, or an empty string if there are none."""
     return mend(json.dumps(fields, ensure_ascii=False, separators=(",", ":"))) if fields else ""

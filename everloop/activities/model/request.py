@@ -1,4 +1,4 @@
-"""From an agent and a transcript to a request to the model, its messages in the form of Chat Completions."""
+"""Turns an agent and a transcript into a model request, with messages in the form of Chat Completions."""
 
 import hashlib
 import json
@@ -49,7 +49,7 @@ from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskRef
 
 Sent = dict[str, JsonValue]
-"""A message as Chat Completions have it."""
+"""A message in the form of Chat Completions."""
 
 # The system prompts of one model call.
 
@@ -58,17 +58,17 @@ _METHOD = "its system prompt"
 
 @dataclass(frozen=True)
 class Prompts:
-    """What stands before the history, as paragraphs of one message, and after it, each as a message."""
+    """Prompts before the history, as paragraphs of one message, and after it, each as a message."""
 
     before: list[str] = field(default_factory=list[str])
     after: list[str] = field(default_factory=list[str])
 
 
 async def write_prompts(agent: Agent, context: HookContext) -> Prompts:
-    """Return the prompts in the order of the plugins; empty ones are left out.
+    """Return the prompts in the order of the plugins, without empty ones.
 
     Raises:
-        PluginFailedError: who writes one raised, took too long, or wrote no text.
+        PluginFailedError: A prompt function raised, took too long, or did not return text.
     """
     prompts = Prompts()
     for plugin in agent.ordered_plugins:
@@ -95,7 +95,7 @@ def build_request(
     files: ReadFiles = _NO_FILES,
     prompts: Prompts = _NO_PROMPTS,
 ) -> ModelRequest:
-    """Return the request. `files` is what was read of the files in the transcript."""
+    """Return the request. `files` are the contents of the files in the transcript."""
     head, notes, rest = _uncovered(transcript)
     before = ["\n\n".join(prompts.before)] if prompts.before else []
     messages = (
@@ -114,21 +114,22 @@ def _system(text: str) -> Sent:
 
 def made_to_call(request: ModelRequest, tool: str) -> ModelRequest:
     """Return the request for a model that has to call a tool."""
-    # Some providers refuse a conversation that ends with a reply, or let the model go on writing that.
+    # Some providers refuse a conversation that ends with a reply, or let the model continue that reply.
     instruction = {"role": "user", "content": f"[Now call {tool}, with the result of your work.]"}
     settings = replace(request.settings, tool_choice=tool, parallel_tool_calls=False)
     return replace(request, messages=(*request.messages, instruction), settings=settings)
 
 
 def only_create_task(request: ModelRequest, agent: Agent) -> ModelRequest:
-    """Return the request for a model that can do nothing but ask for a task, or answer."""
+    """Return the request for a model that can only create a task or answer."""
     settings = replace(request.settings, tool_choice=None)
     return replace(request, tools=(_create_task(agent),), settings=settings)
 
 
 def without_tools(request: ModelRequest, last: str) -> ModelRequest:
-    """Return the request for a model that has to answer now, because of `last`: a limit, in words."""
-    # Not `tool_choice="none"`: models call tools that they see all the same, and Groq then refuses the reply.
+    """Return the request for a model that has to answer now, because of `last`: the name of a limit."""
+    # Not `tool_choice="none"`: models call the tools in a request all the same, and Groq then refuses the
+    # reply.
     end = "There are no tools any more: answer now with what you have, and say what is missing."
     instruction = {"role": "user", "content": f"[This is the last call: {last}. {end}]"}
     settings = replace(request.settings, tool_choice=None, parallel_tool_calls=None, provider_tools=())
@@ -136,7 +137,7 @@ def without_tools(request: ModelRequest, last: str) -> ModelRequest:
 
 
 def until_called(settings: ModelSettings, transcript: Sequence[TranscriptMessage]) -> ModelSettings:
-    """Leave out that a tool has to be called, where one was since the user wrote: the rest is the answer."""
+    """Return settings without a required tool call if there was one since the user's last message."""
     if settings.tool_choice in (None, "auto", "none"):
         return settings
     for message in reversed(transcript):
@@ -147,21 +148,21 @@ def until_called(settings: ModelSettings, transcript: Sequence[TranscriptMessage
     return settings
 
 
-# What lets a provider find the beginning of a prompt in its cache.
+# Hints with which a provider finds the beginning of a prompt in its cache.
 
 
 def cache_key(task: TaskRef) -> str:
-    """Return what the calls of an agent in one conversation have in common, and no others."""
+    """Return the cache key that all calls of an agent in one conversation share, and no others."""
     of_call = f"{context_key(task.owner, task.context_id)}/{task.agent_id}"
     return hashlib.sha256(of_call.encode()).hexdigest()[:32]
 
 
 def with_cache_hints(request: ModelRequest, chosen: ChosenModel, key: str) -> ModelRequest:
-    """Return the request with the hints that its provider wants, unless settings say that it gets none.
+    """Return the request with its provider's cache hints, unless settings disable them.
 
-    "key": the same `prompt_cache_key` for prompts that begin alike. "breakpoints": marks up to where the
-    prompt will be the same next time: behind the system prompt, and behind the last two messages that are no
-    reply. Source: OpenAI and OpenRouter, prompt caching.
+    "key": the same `prompt_cache_key` for prompts with the same beginning. "breakpoints": marks at the end of
+    the text that the next prompt repeats: after the system prompt, and after the last two messages that are
+    not replies. Source: OpenAI and OpenRouter, prompt caching.
     """
     settings = request.settings
     if settings.over(chosen.settings).cache is False:
@@ -181,7 +182,7 @@ def with_cache_hints(request: ModelRequest, chosen: ChosenModel, key: str) -> Mo
 
 
 def _marked(message: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Return a message whose last text is the end of what is cached; one without a text stays as it is."""
+    """Return a message with a breakpoint at its last text. A message without a text is unchanged."""
     content = message.get("content")
     text: list[JsonValue] = [{"type": "text", "text": content}]
     parts = [*content] if isinstance(content, list) else text
@@ -193,21 +194,21 @@ def _marked(message: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     return message
 
 
-# The transcript as the provider gets it.
+# The transcript in the form for the provider.
 
 
 def last_summary(transcript: Sequence[TranscriptMessage]) -> SummaryMessage | None:
-    """Return the summary that counts, which may stand after messages that it does not cover."""
+    """Return the current summary, which may follow messages that it does not cover."""
     return next((message for message in reversed(transcript) if isinstance(message, SummaryMessage)), None)
 
 
 def user_text(message: UserMessage) -> str:
-    """Return the message of the user: texts as they are, data as JSON, a line for each file."""
+    """Return the message of the user: texts unchanged, data as JSON, a line for each file."""
     return "\n\n".join(_text(part) for part in message.parts)
 
 
 def sent_messages(transcript: Sequence[TranscriptMessage]) -> list[SpokenMessage]:
-    """Return the messages that the provider gets as they are: those that no summary covers."""
+    """Return the messages that the provider gets unchanged: those without a summary."""
     head, _, rest = _uncovered(transcript)
     return [*head, *rest]
 
@@ -220,9 +221,9 @@ def spoken(messages: Iterable[TranscriptMessage]) -> list[SpokenMessage]:
 def _uncovered(
     transcript: Sequence[TranscriptMessage],
 ) -> tuple[list[SpokenMessage], list[Sent], list[SpokenMessage]]:
-    """Return what the summary does not cover, the first message and the last ones, and the note between.
+    """Return the first message, the note in place of the covered ones, and the other uncovered messages.
 
-    The note stands for the messages that are covered.
+    Without a summary all messages are uncovered, and there is no note.
     """
     summary = last_summary(transcript)
     if summary is None:
@@ -230,7 +231,7 @@ def _uncovered(
     first = summary.first
     covered = spoken([*transcript[:first], *transcript[first + 1 : summary.end]])
     rest = spoken(transcript[max(summary.end, first + 1) :])
-    # Providers refuse a result without its call. No range that the workflow covers ends between the two.
+    # Providers refuse a result without its call. A range that the workflow covers never ends between the two.
     rest = dropwhile(lambda message: isinstance(message, ToolMessage), rest)
     note = f"[{len(covered)} earlier messages were left out]"
     if summary.text:
@@ -239,9 +240,9 @@ def _uncovered(
 
 
 def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[Sent]:
-    """Yield the messages; a reply in which nothing stands is none: several providers refuse it.
+    """Yield the messages without empty replies, which several providers refuse.
 
-    Files of results stand behind the last result of their reply: providers want nothing between results.
+    Files of results follow the last result of their reply: providers allow nothing between results.
     """
     shown: list[FilePart] = []
     for message in _without_repetitions(messages):
@@ -257,7 +258,7 @@ def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[S
 
 
 def _without_repetitions(messages: Iterable[SpokenMessage]) -> Iterable[SpokenMessage]:
-    """Yield the messages; references leave out what was said before them."""
+    """Yield the messages; references leave out text that was said before them."""
     replies, referred = list[AssistantMessage](), set[tuple[str, str]]()
     for message in messages:
         if isinstance(message, UserMessage) and message.references:
@@ -276,7 +277,7 @@ def _unsaid(reference: TaskReference, said: Collection[str]) -> TaskReference:
 
 
 def _plain(text: str) -> str:
-    """Return a text without what is no difference: around it, and within JSON."""
+    """Return a text for comparison: without outer spaces, and JSON in one form."""
     try:
         return json.dumps(from_json(text), sort_keys=True)
     except ValueError:
@@ -284,7 +285,7 @@ def _plain(text: str) -> str:
 
 
 def _files_message(parts: Sequence[FilePart], files: ReadFiles) -> Sent:
-    """Return the message that shows files of results; no provider takes them within a result."""
+    """Return the message that shows files of results; providers do not accept them within a result."""
     given = [text_content("[Files of the results above]")]
     for part in parts:
         given += file_content(part, files)
@@ -300,7 +301,7 @@ def _message(message: SpokenMessage, files: ReadFiles) -> Sent:
 
 
 def _user_content(message: UserMessage, files: ReadFiles) -> JsonValue:
-    """Return the message of the user; as one text, unless there is a file that the model gets as it is."""
+    """Return the user's message: one text, unless it has a file that the model gets unchanged."""
     parts: list[Content] = []
     for part in message.parts:
         parts += file_content(part, files) if isinstance(part, FilePart) else [text_content(_text(part))]
@@ -311,7 +312,7 @@ def _user_content(message: UserMessage, files: ReadFiles) -> JsonValue:
 
 
 _BLANK = "[empty]"
-"""What stands for a text without a word: several providers refuse a message, or a part, of that kind."""
+"""Replaces empty texts: several providers refuse an empty message or part."""
 
 
 def _filled(text: str) -> str:
@@ -319,7 +320,7 @@ def _filled(text: str) -> str:
 
 
 def _as_content(parts: Sequence[Content]) -> JsonValue:
-    """Return parts that are all texts as one; texts without a word are left out."""
+    """Return parts as one text if all are texts; empty texts are left out."""
     parts = [part for part in parts if part["type"] != "text" or str(part["text"]).strip()]
     texts = [str(part["text"]) for part in parts if part["type"] == "text"]
     return _filled("\n\n".join(texts)) if len(texts) == len(parts) else [*parts]
@@ -336,7 +337,7 @@ def _text(part: Part) -> str:
 
 
 def _assistant_message(message: AssistantMessage) -> Sent:
-    """Return the reply, with what its source wants back; see `everloop.models.interface.Opaque`."""
+    """Return the reply with its source's opaque fields; see `everloop.models.interface.Opaque`."""
     made: Sent = {"role": "assistant", "content": message.text}
     if message.tool_calls:
         made["content"] = message.text if message.text.strip() else None
@@ -350,7 +351,7 @@ def _assistant_message(message: AssistantMessage) -> Sent:
 
 
 def _tool_call(call: ToolCall) -> Sent:
-    # Models invent names that no provider takes back.
+    # Models invent names that providers do not accept back.
     function: Sent = {"name": as_tool_name(call.name), "arguments": readable_arguments(call.arguments)}
     made: Sent = {"id": call.id, "type": "function", "function": function}
     return {**made, "opaque": _opaque(call.opaque)} if call.opaque else made
@@ -361,14 +362,14 @@ def _opaque(text: str) -> dict[str, JsonValue]:
 
 
 def readable_arguments(written: str) -> str:
-    """Return the arguments as a JSON object, even if the model did not write one.
+    """Return the arguments as a JSON object, even if the model wrote something else.
 
-    Several providers refuse a transcript whose arguments they cannot parse, and the task with it.
+    Several providers refuse a transcript with arguments that they cannot parse, and the task would fail.
     """
     if not written.strip():
         return "{}"
     try:
-        # As strict as they are: no NaN, no halves of characters, no brackets hundreds deep.
+        # As strict as providers: no NaN, no halves of characters, no nesting hundreds deep.
         value: object = from_json(written, allow_inf_nan=False)
     except ValueError:
         value = None
@@ -388,7 +389,7 @@ def _create_task(agent: Agent) -> ListedTool:
 def _offered_tools(
     agent: Agent, transcript: Sequence[TranscriptMessage], files: ReadFiles
 ) -> tuple[ListedTool, ...]:
-    """Return the agent's own tools, which win over those listed for the task, and those that read on."""
+    """Return the agent's own tools, those listed for the task under other names, and the reading tools."""
     last = next((message for message in reversed(transcript) if isinstance(message, ToolsMessage)), None)
     of_task = (tool for tool in (last.tools if last else ()) if tool.name not in agent.tools)
     return (*agent.offered_tools, *of_task, *_built_in_tools(agent, transcript, files))
@@ -397,7 +398,7 @@ def _offered_tools(
 def with_window(
     error: PromptTooLongError, window: int | None, transcript: Sequence[TranscriptMessage]
 ) -> PromptTooLongError:
-    """Return the error with how much room there is, if that is known, and what takes the most of it."""
+    """Return the error with the size of the window, if it is known, and the largest result in the request."""
     text = str(error)
     if window:
         text += f"; the window has {window:,} tokens"
@@ -411,7 +412,7 @@ def with_window(
 def _built_in_tools(
     agent: Agent, transcript: Sequence[TranscriptMessage], files: ReadFiles
 ) -> Iterable[ListedTool]:
-    """Yield those for which there is something in the request. They come last: a cached prompt stays one."""
+    """Yield the reading tools that the request needs. As the last ones they keep a cached prompt valid."""
     tools, sent = reading_tools(agent.max_result), sent_messages(transcript)
     if any(is_read_on(part, files) for message in sent for part in files_of(message)):
         yield listed(tools["read_attachment"])
