@@ -52,18 +52,18 @@ from everloop.workflows.contract.ports import AgentPort
 from everloop.workflows.contract.questions import Question
 from everloop.workflows.contract.tasks import TaskState, ToolSpec
 
-# The tools that plugins list for one task: asked for once, and then kept.
+# The tools that plugins list for one task: requested once, and then stored.
 
 LISTING_TIMEOUT = 60.0
-"""Seconds that one plugin may take to list its tools: it may have to start a server."""
+"""Time limit of one plugin's list in seconds: it may have to start a server."""
 
 LISTING_ATTEMPTS = 5
-"""How often a plugin that cannot list its tools is asked. Attempts that waited for the agent count, too."""
+"""Attempts at the list of a plugin. Attempts that waited for the agent count, too."""
 
 
 @dataclass(frozen=True)
 class TaskTools:
-    """What the plugins list, in their order, and what is wrong with some of it."""
+    """The tools of the plugins, in the plugins' order, and the problems with some of them."""
 
     message: ToolsMessage
     specs: dict[str, ToolSpec]
@@ -73,16 +73,16 @@ class TaskTools:
 async def list_task_tools(
     agent: Agent, context: HookContext, *, seconds: float = LISTING_TIMEOUT
 ) -> TaskTools:
-    """Ask the plugins that list tools, side by side. Of several tools of one name the first one counts.
+    """Request the lists of all plugins side by side. Of several tools with one name the first one counts.
 
-    `seconds` are what one plugin may take (default 60).
+    `seconds` limit one plugin (default 60).
 
     Raises:
-        ApplicationError: `ToolsUnavailable` (retryable, but for the fifth attempt): a plugin cannot list them
-            now; `PluginFailed`: what it returned are no tools.
+        ApplicationError: `ToolsUnavailable` (retryable until the fifth attempt): a plugin cannot list its
+            tools now. `PluginFailed`: a plugin did not return tools.
     """
     plugins = [plugin for plugin in agent.ordered_plugins if plugin.overrides("list_tools")]
-    # All are let come to their end: one that is stopped while it connects may leave something behind.
+    # None is stopped early: a plugin that is stopped while it connects may leave something behind.
     offers = await asyncio.gather(
         *(_ask(plugin, context, seconds) for plugin in plugins), return_exceptions=True
     )
@@ -127,7 +127,7 @@ def _sorted_out(agent: Agent, found: Sequence[tuple[Plugin, Tool]]) -> TaskTools
 
 
 def _problem_of(agent: Agent, tool: Tool, accepted: dict[str, tuple[Plugin, Tool]]) -> str:
-    """Return why a tool cannot be offered; empty if it can."""
+    """Return the reason why a tool cannot be offered, empty if it can."""
     if not is_tool_name(tool.name):
         return NAME_RULE
     if tool.name in BUILT_IN_TOOLS:
@@ -141,7 +141,7 @@ def _problem_of(agent: Agent, tool: Tool, accepted: dict[str, tuple[Plugin, Tool
 
 @dataclass(eq=False)
 class AgentCatalogue(AgentPort):
-    """Knows the agents of this process."""
+    """The agents of this process."""
 
     agents: AgentRegistry
     views: TaskViews
@@ -195,7 +195,7 @@ class AgentCatalogue(AgentPort):
             )
 
     async def _pin(self, call: PrepareTaskInput, found: TaskTools) -> None:
-        """Cache the list for the model calls. Both may fail: history has the list, and sends it again."""
+        """Cache the list for the model calls. On failure the list is sent again from history."""
         task = call.task
         with suppress_store_errors("listed tools not cached"):
             lease = await begin_attempt(self.leases, task.task_id, f"tools {task.run_id}")
@@ -204,7 +204,7 @@ class AgentCatalogue(AgentPort):
 
 
 def _announced(call: LoadAgentInput, reply: ToolReply | None) -> tuple[TaskEvent, ...]:
-    """Return the statuses that come with the call, whether it starts, and who works from here on."""
+    """Return the statuses of the call, its start if it starts, and the agent that works from here on."""
     events: list[TaskEvent] = [*call.statuses]
     if call.warning:
         events.append(Warned(text=call.warning))
@@ -215,11 +215,11 @@ def _announced(call: LoadAgentInput, reply: ToolReply | None) -> tuple[TaskEvent
     return tuple(events)
 
 
-# Finds the tool of a call: in its agent's definition, or with the plugin that listed it for the task.
+# Finds the tool of a call in its agent's definition, or with the plugin that listed it for the task.
 
 
 async def find_tool(agent: Agent, call: RunToolInput) -> tuple[Tool, str] | ToolMessage:
-    """Return the tool as it is now, and a warning if it has changed, or what the model reads without it."""
+    """Return the current tool, and a warning if it has changed, or the model's message if it is missing."""
     if built_in := reading_tools(agent.max_result).get(call.call.name):
         return built_in, ""
     if call.plugin:
@@ -229,7 +229,7 @@ async def find_tool(agent: Agent, call: RunToolInput) -> tuple[Tool, str] | Tool
 
 
 async def _available_tools(agent: Agent, call: RunToolInput) -> list[str]:
-    """Return the names of all tools there are now; those of a plugin that does not list them are left out."""
+    """Return the names of all current tools, without those of a plugin that cannot list them."""
     context, names = hook_context(call.task, call.identity), list(agent.tools)
     for plugin in agent.ordered_plugins:
         if plugin.overrides("list_tools"):
@@ -255,10 +255,10 @@ async def _ask_plugin(agent: Agent, call: RunToolInput) -> tuple[Tool, str] | To
 
 
 async def _get_tool(plugin: Plugin, call: RunToolInput) -> Tool | None:
-    """Return the tool of that name.
+    """Return the tool with that name.
 
     Raises:
-        PluginFailedError: the plugin raised, took too long, or returned something else.
+        PluginFailedError: The plugin raised, took too long, or returned something else.
     """
     context, name = hook_context(call.task, call.identity), call.call.name
     tool = await in_time(plugin, "get_tool", partial(plugin.get_tool, name, context))

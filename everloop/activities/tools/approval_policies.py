@@ -1,4 +1,4 @@
-"""Whether a tool call may run: what plugins say of it, and what people are asked."""
+"""Decides whether a tool call may run: by plugins and by approvals."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ from everloop.workflows.contract.questions import OWNER, Answer, Purpose, Questi
 
 @dataclass(frozen=True)
 class VettedCall:
-    """A call as it is to run. `approval` is what people are to be asked, whatever the tool itself says.
+    """A call that may run. `approval` is required in addition to the tool's own.
 
     `mark` is empty unless plugins changed the arguments; it distinguishes the changed ones from all others.
     """
@@ -37,15 +37,15 @@ class VettedCall:
 
 
 async def vet(agent: Agent, tool: Tool, call: ToolCallInput) -> VettedCall | ToolReply:
-    """Return the call as it is to run, the question whether it may, or what the model reads if it may not.
+    """Return the call to run, the question for its approval, or the refusal for the model.
 
-    What the task says of the call (`ToolCallInput.veto`, `approvers`) holds whatever plugins say.
+    The task's own rules for the call (`ToolCallInput.veto`, `approvers`) apply regardless of plugins.
     """
     try:
         arguments = await parse_arguments(tool, call.call.arguments)
     except InvalidArgumentsError as error:
         return message(call.call, str(error), "invalid")
-    if call.call.name in BUILT_IN_TOOLS:  # they read what the task has
+    if call.call.name in BUILT_IN_TOOLS:  # they read data of the task
         return VettedCall(call.call, arguments)
     if call.veto:
         return message(call.call, call.veto, "rejected")
@@ -67,7 +67,7 @@ async def _ask_plugins(
             return message(written, answer.reason, "rejected")
         changed, requested = answer
         if changed.arguments != written.arguments:
-            if isinstance(call, LoadAgentInput):  # whatever the tool of that name is by now
+            if isinstance(call, LoadAgentInput):  # regardless of the current tool of that name
                 problem = "a plugin changed its arguments, which a call of another agent cannot have"
                 return _not_run(written, problem)
             arguments, mark = await parse_arguments(tool, changed.arguments), _mark_of(changed.arguments)
@@ -86,7 +86,7 @@ def _not_run(call: ToolCall, problem: str) -> ToolMessage:
 async def judge_result(
     agent: Agent, tool: Tool, call: ToolCallInput, vetted: ToolCall, result: ToolMessage
 ) -> ToolMessage:
-    """Return the result as plugins let the model read it. What the call has written stays with it."""
+    """Return the result after the plugins' changes. The artifacts of the call stay with it."""
     if tool.name in BUILT_IN_TOOLS:
         return result
     hooks = Hooks(agent, hook_context(call.task, call.identity))
@@ -95,7 +95,7 @@ async def judge_result(
     try:
         answer = await hooks.after_tool(vetted, result)
     except PluginFailedError as error:
-        # An error would bring the fallback, which would do again what was done.
+        # An error would start the fallback, which would repeat the effects of the call.
         outcome = "unknown" if tool.fallback and result.outcome != "error" else "error"
         answer = message(vetted, withheld(error.message), outcome)
     if isinstance(answer, Veto):
@@ -105,23 +105,23 @@ async def judge_result(
 
 
 async def report_error(agent: Agent, call: ToolCallInput, result: ToolMessage) -> None:
-    """Let plugins know of a tool that failed; after a crash they may be called for it again."""
+    """Notify plugins of a failed tool; after a crash they may be notified again."""
     if result.outcome == "error":
         failed = f"{result.name}: {result.content}"
         await Hooks(agent, hook_context(call.task, call.identity)).on_error(failed)
 
 
 def _mark_of(arguments: str) -> str:
-    """Return a digest of arguments, whatever order and spaces they are written in."""
+    """Return a digest of arguments that is independent of their order and spaces."""
     written = json.dumps(json.loads(arguments.strip() or "{}"), sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
-# Calls that another agent takes: whether they may be made, which is asked like with any other tool.
+# Calls that another agent executes: whether they may run, with the rules of other tools.
 
 
 async def find_veto(agent: Agent, call: LoadAgentInput) -> ToolReply | None:
-    """Return what has to be answered first, or why the agent may not make the call; None if it may."""
+    """Return the question to answer first, or the refusal of the call; None if it may run."""
     tool = agent.tools.get(call.call.name) or _forgotten(call.call.name)
     reply = ending(call) or await vet(agent, tool, call)
     if isinstance(reply, ToolMessage):
@@ -130,30 +130,30 @@ async def find_veto(agent: Agent, call: LoadAgentInput) -> ToolReply | None:
 
 
 def _forgotten(name: str) -> Tool:
-    """Return an empty tool for one that the task has pinned, and that its agent's definition has no more."""
+    """Return an empty tool for one that the task has pinned, and that its agent's definition lacks now."""
 
     async def nothing() -> None:
-        """Do nothing: it is not called."""
+        """Do nothing; it is not called."""
 
     return Tool(nothing, name, "", schema={})
 
 
-# The questions that a tool call asks by itself: may it run, and may it run again.
+# Questions about a tool call itself: may it run, and may it run again.
 
 _log = structlog.get_logger()
 
 
 def phase_key(call: ToolCall, question_count: int) -> str:
-    """Name what runs of a call after so many questions, and the question that it may ask next.
+    """Return the key of a call's phase after so many questions, and of the next question that it may ask.
 
-    Each such phase runs at most once. A question is named after what it asks about, not after its place
-    alone: after a Reset an answer that comes late is for no other call.
+    Each phase runs at most once. A question is named after its subject, not after its place alone, so that a
+    late answer after a Reset does not apply to another call.
     """
     return f"{call_key(call)}.{question_count}" if question_count else call_key(call)
 
 
 def needs_approval(agent: Agent, tool: Tool, arguments: BaseModel) -> bool:
-    """Whether people are asked before the call runs; a policy that fails asks them."""
+    """True if people have to approve the call; also if a policy fails."""
     if isinstance(tool.needs_approval, bool) and isinstance(agent.needs_approval, bool):
         return tool.needs_approval or agent.needs_approval
     try:
@@ -161,34 +161,34 @@ def needs_approval(agent: Agent, tool: Tool, arguments: BaseModel) -> bool:
             return _wants(tool.needs_approval, arguments) or _wants(
                 agent.needs_approval, arguments, tool.name
             )
-    except Exception as error:  # noqa: BLE001 -- whatever a policy raises, nothing runs unasked
+    except Exception as error:  # noqa: BLE001 -- any exception of a policy requires an approval
         _log.warning("approval policy failed", tool=tool.name, **exception_fields(error))
         return True
 
 
 def approval_id(call: ToolCall, question_count: int, mark: str) -> str:
-    """Name the question whether a call may run. With arguments that plugins changed it is another one.
+    """Return the id of the question whether a call may run, which depends on arguments changed by plugins.
 
-    An approval then holds for the arguments that people saw, and for no others.
+    An approval then applies only to the arguments that people saw.
     """
     return f"{phase_key(call, question_count)}~{mark}" if mark else phase_key(call, question_count)
 
 
 def approval_question(tool: Tool, written: ToolCall, vetted: VettedCall, question_count: int) -> Question:
-    """Ask whether the call may run that the model has written, and show what with."""
+    """Return the question whether the model's call may run, with the arguments."""
     reason = printable(vetted.approval.reason, lines=True) if vetted.approval else ""
     text = "\n".join([f"Approve the call {vetted.call.name}?", *([reason] if reason else [])])
     return _confirmation("approval", approval_id(written, question_count, vetted.mark), text, tool, vetted)
 
 
 def outcome_question(tool: Tool, written: ToolCall, vetted: VettedCall, question_count: int) -> Question:
-    """Ask whether the call may run again, now that nobody knows whether it ran."""
+    """Return the question whether the call may run again after a lost outcome."""
     lost = f"The call {vetted.call.name} was started but its end was lost. It may have taken effect."
     return _confirmation("outcome", phase_key(written, question_count), f"{lost} Run it again?", tool, vetted)
 
 
 def _confirmation(purpose: Purpose, id_: str, text: str, tool: Tool, vetted: VettedCall) -> Question:
-    """Ask whom a plugin names that wants an approval, or else whom the tool names."""
+    """Return a question to the approvers that a plugin names, or else to those of the tool."""
     named = vetted.approval.approvers if vetted.approval else OWNER
     arguments = json.dumps(as_json(vetted.arguments), ensure_ascii=False, indent=2)
     return Question(
@@ -201,29 +201,29 @@ def _confirmation(purpose: Purpose, id_: str, text: str, tool: Tool, vetted: Vet
     )
 
 
-def _wants(policy: bool | Callable[..., bool], arguments: BaseModel, *about: str) -> bool:  # noqa: FBT001 -- what an agent says
+def _wants(policy: bool | Callable[..., bool], arguments: BaseModel, *about: str) -> bool:  # noqa: FBT001 -- the agent's setting
     return policy if isinstance(policy, bool) else bool(policy(*about, as_json(arguments)))
 
 
-# What people have answered to a tool call so far, and what follows from it.
+# The answers of people to a tool call so far, and their consequences.
 
 
 def is_approved(call: ToolCallInput, mark: str = "") -> bool:
-    """Whether somebody has approved this very call; a yes to the tool that failed is none.
+    """True if this call was approved. An approval of the failed tool does not count.
 
-    Nor is a yes to other arguments, where plugins change them (`VettedCall.mark`).
+    Nor does one of other arguments, if plugins change them (`VettedCall.mark`).
     """
     ids = {approval_id(call.call, count, mark) for count in range(len(call.answers))}
     return any(answer.approved and answer.question_id in ids for answer in _answers(call, "approval"))
 
 
 def inputs(call: ToolCallInput) -> tuple[Answer, ...]:
-    """Return the answers to what the tool itself has asked."""
+    """Return the answers to the tool's own questions."""
     return _answers(call, "input")
 
 
 def ending(call: ToolCallInput) -> ToolMessage | None:
-    """Return the result of a call that people do not want to go on; None if it goes on."""
+    """Return the result of a call that people rejected; None if it continues."""
     answer = call.answers[-1] if call.answers else None
     if answer is None or answer.tool != call.call.name or answer.approved or _is_plain_no(answer):
         return None
@@ -238,6 +238,6 @@ def _answers(call: ToolCallInput, purpose: Purpose) -> tuple[Answer, ...]:
 
 
 def _is_plain_no(answer: Answer) -> bool:
-    """Whether "no" is what the tool wanted to know, rather than the end of the call."""
+    """True if "no" answers the tool's own question, and does not reject the call."""
     wants_yes_or_no = answer.purpose == "input" and answer.kind is QuestionKind.CONFIRMATION
     return wants_yes_or_no and answer.value is False

@@ -1,4 +1,4 @@
-"""Writing one part of an artifact, piece by piece."""
+"""Writes one part of an artifact, piece by piece."""
 
 import asyncio
 import base64
@@ -22,16 +22,16 @@ from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextP
 
 T = TypeVar("T")
 
-# What tools hand over as content, in the form in which the artifact store takes it.
+# Converts the content that tools pass into the form of the artifact store.
 
 PIECE_BYTES = 1024 * 1024
-"""The longest piece of a stream that the store gets at once."""
+"""Limit of a piece that is sent to the store."""
 
 _PIECE_CHARACTERS = PIECE_BYTES // 4  # UTF-8 takes at most 4 bytes for one
 
 
 async def items_of(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
-    """Yield items as they come; what yields them itself is read only as far as needed."""
+    """Yield items of any iterable; a source that yields them lazily is read only as far as needed."""
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item
@@ -44,7 +44,7 @@ def slices_of(chunk: str | bytes) -> Iterator[bytes]:
     """Yield a text, or bytes, in slices of at most 1 MiB.
 
     Raises:
-        UnicodeEncodeError: the text holds half a character.
+        UnicodeEncodeError: The text contains half a character.
     """
     if isinstance(chunk, str):
         for start in range(0, len(chunk), _PIECE_CHARACTERS):
@@ -56,10 +56,10 @@ def slices_of(chunk: str | bytes) -> Iterator[bytes]:
 
 
 def new_part(part: Part) -> NewPart:
-    """Return a part as the store takes it.
+    """Return a part in the form of the store.
 
     Raises:
-        ValueError: it has no content that could be stored, for example because JSON knows no NaN.
+        ValueError: Its content cannot be stored, for example because JSON has no NaN.
     """
     match part:
         case TextPart():
@@ -85,28 +85,28 @@ def _decoded(part: FilePart) -> bytes:
 
 
 INTERVAL = 0.025
-"""Seconds from one write to the store to the next; what comes meanwhile goes out together."""
+"""Seconds between writes to the store; pieces in between are combined."""
 
 HIDDEN_INTERVAL = 1.0
-"""The same for what is too large to be rendered while it is written."""
+"""The same for content that is too large to be rendered while it is written."""
 
 _BATCH_ROWS = 1000
-"""Rows that go out together at most: the store checks each one."""
+"""Limit of rows in one write: the store validates each one."""
 
 
 async def anybody() -> None:
-    """Let it do everything."""
+    """Pass all operations through."""
 
 
 @dataclass(eq=False)
 class PieceWriter:
     """Creates an artifact with its first piece, and appends the others.
 
-    `create` says what it is, with one part that has no content yet. From then on nobody else may change it:
-    an earlier attempt at this call, on a worker that was only thought to be lost, would mix its pieces with
+    `create` describes it, with one part without content. From then on only this writer may change it: an
+    earlier attempt at this call, on a worker that was wrongly considered lost, would mix its pieces with
     these. `attempt` is the prefix of ids of `everloop.stores.artifacts.changes`: an earlier attempt may not
-    begin either. `check` raises for one that was overtaken. `written` are the artifacts that were written, to
-    which it adds this one. A store that is away is waited for.
+    begin either. `check` raises if the attempt was overtaken. The artifact is added to `written`, the
+    artifacts of the call. An outage of the store is waited out.
     """
 
     artifacts: ArtifactPublisher
@@ -123,7 +123,7 @@ class PieceWriter:
         self._count = 0
 
     def name_type(self, media_type: str) -> None:
-        """Say what the content is, unless that is known already; at the latest before the first piece."""
+        """Set the media type of the content unless it is set. Has to precede the first piece."""
         (part,) = self.create.parts
         self.create = replace(self.create, parts=(replace(part, media_type=part.media_type or media_type),))
 
@@ -136,15 +136,15 @@ class PieceWriter:
             (part,) = self.create.parts
             change = replace(self.create, parts=(replace(part, content=content),), complete=is_last)
         operation_id = f"{self._writer_id}{self._count}"
-        # The store may have done it when its answer is lost; of the same id, it does nothing twice.
+        # The store may have written it although its answer was lost. With the same id it does nothing twice.
         artifact = await retry_artifacts(lambda: self._apply(change, operation_id))
         self.written[self.artifact_id] = artifact.version
         return artifact
 
     async def fail(self) -> None:
-        """Say that the artifact stays unfinished, if it was begun and the store is there.
+        """Mark the artifact as unfinished, if it was begun and the store is available.
 
-        If not, the next attempt replaces it, or the end of the task says so.
+        If not, the next attempt replaces it, or the end of the task marks it.
         """
         if not self._count:
             return
@@ -161,11 +161,11 @@ class PieceWriter:
 
 
 class Batches(FileWriter):
-    """Combines small pieces: they go out together, every 25 ms; beyond what is rendered, by whole segments.
+    """Combines small pieces and writes them every 25 ms; beyond the rendered size, by whole segments.
 
-    The first goes out at once, unless all of the content is there already (`is_whole`). The artifact is
-    complete at the end of the block, and failed if the block raises. `artifact` is what it is then. `hide`
-    takes secrets out of texts.
+    The first is written at once, unless the content is complete (`is_whole`). The artifact is complete at the
+    end of the block, and failed if the block raises. `artifact` is its final state. `hide` masks secrets in
+    texts.
     """
 
     artifact: StoredArtifact
@@ -196,13 +196,13 @@ class Batches(FileWriter):
                 await self._writer.fail()
 
     async def write(self, chunk: str | bytes) -> None:
-        """Append; by default the content is what its first chunk is, text or bytes."""
+        """Append a piece; by default the type of its first chunk, text or bytes, is that of the content."""
         self._writer.name_type("text/plain" if isinstance(chunk, str) else "application/octet-stream")
         for piece in slices_of(self._hide(chunk) if isinstance(chunk, str) else chunk):
             await self.add(piece)
 
     async def add(self, piece: bytes, *, rows: int = 0) -> None:
-        """Take a piece of at most 1 MiB; what goes wrong when it goes out later is raised by the next one."""
+        """Add a piece of at most 1 MiB. If a later write of it fails, the next call raises."""
         self._batcher.check()
         if self._pending and len(self._pending) + len(piece) > self._room:
             await self._batcher.send()
@@ -216,7 +216,7 @@ class Batches(FileWriter):
 
     @property
     def _room(self) -> int:
-        """How many bytes go out together; a whole segment needs no detour through Redis."""
+        """Bytes per write; a full segment needs no detour through Redis."""
         return PIECE_BYTES if self._sent <= RENDERED_BYTES else SEGMENT_BYTES
 
     async def _send(self) -> float:

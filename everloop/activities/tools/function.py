@@ -1,4 +1,4 @@
-"""Calls the function of a tool: in time, and whatever it raises."""
+"""Calls the function of a tool within its time limit, and translates its exceptions."""
 
 import asyncio
 import inspect
@@ -33,10 +33,11 @@ from everloop.workflows.contract.events import RetryScheduled
 _log = structlog.get_logger()
 
 
-class ToolFailure(Exception):  # noqa: N818 -- the word of the field for what a tool comes to
-    """The tool raised, or took too long; the message is what the model reads.
+class ToolFailure(Exception):  # noqa: N818 -- the term of the field for the result of a tool
+    """The tool raised, or took too long; the message is for the model.
 
-    `error` is what came out of its function, `raised_at` the innermost line of its author there.
+    `error` is the exception of its function, `raised_at` the innermost line of its author's code in the
+    traceback.
     """
 
     def __init__(self, problem: str, error: BaseException, tool: Tool) -> None:
@@ -46,12 +47,12 @@ class ToolFailure(Exception):  # noqa: N818 -- the word of the field for what a 
 
 
 def raised_at(tool: Tool, error: BaseException) -> str:
-    """Return where the author's own file raised, such as `tools.py:12 pay`; empty if nothing of it is known.
+    """Return the line of the author's own file that raised, such as `tools.py:12 pay`, or an empty string.
 
-    It is the file that the tool's function is in, without its folder: clients see it.
+    It is the file of the tool's function, without its folder: clients see it.
     """
     code = code_of(tool.function)
-    if code is None or tool.schema is not None:  # of MCP servers the function is ours
+    if code is None or tool.schema is not None:  # the function of an MCP server's tool is ours
         return ""
     for each in chain_of(error):
         for frame in reversed(traceback.extract_tb(each.__traceback__)):
@@ -61,12 +62,12 @@ def raised_at(tool: Tool, error: BaseException) -> str:
 
 
 def attempt_of(call: RunToolInput) -> int:
-    """Return which attempt at a call this is; a quick one may have gone before those that Temporal counts."""
+    """Return the number of this attempt; attempts as a quick call precede those that Temporal counts."""
     return activity.info().attempt + bool(call.tried)
 
 
 SLOW = 1.0
-"""Seconds from which on a call of a quick tool is slow."""
+"""Seconds after which a call of a quick tool counts as slow."""
 
 
 async def in_quick_time(
@@ -74,7 +75,7 @@ async def in_quick_time(
     work: Coroutine[object, object, ToolReply],
     tell_slow: Callable[[float], Awaitable[None]],
 ) -> ToolReply:
-    """Work on a call; a quick one is ended in time, and told of if it is slow (in seconds).
+    """Limit the time of a quick call, and report it if it is slow (in seconds). Other calls are unlimited.
 
     Raises:
         ApplicationError: `NotQuick`: it has to be called like any other.
@@ -86,28 +87,28 @@ async def in_quick_time(
     try:
         async with limit:
             reply = await work
-    except (TimeoutError, asyncio.CancelledError):  # of Temporal, too, where the tool held the event loop up
+    except (TimeoutError, asyncio.CancelledError):  # Temporal's, too, if the tool blocked the event loop
         if not limit.expired():
             raise
         await tell_slow(clock() - began)
         raise not_quick(f"{name} did not finish within {QUICK_TIME:g} s") from None
     if (took := clock() - began) >= SLOW:
         await tell_slow(took)
-    # What it came to is recorded, and is not worked out again.
+    # Its result is recorded, so the call is not repeated.
     if len(reply.model_dump_json().encode()) > QUICK_RESULT:
         raise not_quick(f"the reply of {name} has more than {QUICK_RESULT:,} bytes")
     return reply
 
 
 def not_quick(problem: str) -> ApplicationError:
-    """Return the failure of a quick call that is to be made like any other."""
+    """Return the failure of a quick call that has to be repeated like any other."""
     return ApplicationError(problem, type=failures.NOT_QUICK, non_retryable=True)
 
 
 class ToolFunctions:
     """Calls async tools in the event loop and sync ones in threads of their own, at most `threads` at once.
 
-    A sync tool that never returns keeps nothing from running but, in the end, other sync tools.
+    A sync tool that never returns blocks only a thread, and so in the end other sync tools.
     """
 
     def __init__(self, threads: int) -> None:
@@ -116,11 +117,11 @@ class ToolFunctions:
         self._warned: set[tuple[str, str, str]] = set()
 
     async def call(self, tool: Tool, arguments: dict[str, object], run: RunToolInput) -> str:
-        """Return what the tool returns to a call, as text.
+        """Return the tool's result of a call as text.
 
         Raises:
-            QuestionRequired: the tool asks people.
-            ToolFailure: it raised something else, or did not finish in time.
+            QuestionRequired: The tool asks people.
+            ToolFailure: It raised something else, or exceeded its time limit.
         """
         limit = asyncio.timeout(run.timeout)
         try:
@@ -130,7 +131,7 @@ class ToolFunctions:
                 return result_text(value, partial(self._warn_of_type, run.task.agent_id, tool.name))
         except QuestionRequired:
             raise
-        except Exception as error:  # noqa: BLE001 -- whatever a tool raises, the model reads it
+        except Exception as error:  # noqa: BLE001 -- the model gets any exception of a tool
             raised = error
             is_late = isinstance(error, TimeoutError) and limit.expired()
             late = f"{tool.name} did not finish within {run.timeout:g} s"
@@ -138,7 +139,7 @@ class ToolFunctions:
         raise ToolFailure(problem, raised, tool)
 
     def _warn_of_type(self, agent: str, tool: str, returned: str) -> None:
-        """Say once of a tool that the model reads `str` of what it returns. The value may hold secrets."""
+        """Log once per tool that the model gets `str` of its result. The value may be secret."""
         if (agent, tool, returned) in self._warned:
             return
         self._warned.add((agent, tool, returned))
@@ -152,7 +153,7 @@ class ToolFunctions:
 
     @contextmanager
     def beginning(self, tool: Tool, run: RunToolInput) -> Generator[None]:
-        """Let the other calls of a batch wait while this one is on its way to the function."""
+        """Announce a call to its batch, so that the other calls wait for it."""
         if not tool.batch:
             yield
             return
@@ -172,7 +173,7 @@ class ToolFunctions:
             self._run_if_complete(key, batch)
 
     async def _in_batch(self, tool: Tool, arguments: dict[str, object], run: RunToolInput) -> object:
-        """Wait for the other calls of the same reply, run them all as one, and return what is this one's."""
+        """Run all calls of the same reply as one, once they have begun, and return the result of this one."""
         batch, attempt = _batch.get()
         result = batch.add(arguments)
         batch.on_their_way.discard(attempt)
@@ -192,7 +193,7 @@ class ToolFunctions:
         self._run_if_complete(key, batch)
 
     async def _invoke(self, tool: Tool, arguments: dict[str, object], _run: RunToolInput) -> object:
-        """Call the function; a sync one in a thread, which goes on after a timeout: none can be stopped."""
+        """Call the function. A sync one runs in a thread, which continues after a timeout."""
         if tool.is_async:
             return await tool.function(**arguments)
 
@@ -205,10 +206,11 @@ class ToolFunctions:
 
 
 BATCH_WINDOW, LOCAL_WINDOW = 0.1, 1.0
-"""Seconds that the first call of a batch waits for the others to begin here; local ones nearly always do."""
+"""Seconds for which the first call of a batch waits for the others; local ones nearly always arrive in time.
+"""
 
 _batch: ContextVar[tuple["_Batch", object]] = ContextVar("_batch")
-"""The batch that a call has begun in, and what stands for this attempt at it there."""
+"""The batch of a call, and the object that represents this attempt in it."""
 
 
 def _batch_key(tool: Tool, run: RunToolInput) -> tuple[object, ...]:
@@ -216,7 +218,7 @@ def _batch_key(tool: Tool, run: RunToolInput) -> tuple[object, ...]:
 
 
 class _Batch:
-    """Calls of one reply that run as one. If nobody wants the result of any, the function is cancelled."""
+    """Calls of one reply that run as one. The function is cancelled if no call needs its result any more."""
 
     def __init__(
         self, function: Callable[[dict[str, object], RunToolInput], Awaitable[object]], run: RunToolInput
@@ -226,7 +228,7 @@ class _Batch:
         self.on_their_way: set[object] = set()
         """Calls that have begun, and neither run nor ended yet."""
         self.is_late = False
-        """Whether no more calls are waited for that have not begun."""
+        """True if the batch no longer waits for calls that have not begun."""
         self._function = function
         self._call = run
         self._name = ""
@@ -238,7 +240,7 @@ class _Batch:
         return not self.on_their_way and (self.is_late or self.begun >= self._call.together)
 
     def add(self, arguments: dict[str, object]) -> asyncio.Future[object]:
-        """Take in a call; return what holds its result later."""
+        """Add a call; return the future of its result."""
         ((self._name, one),) = arguments.items()
         self._arguments.append(one)
         self.results.append(asyncio.get_running_loop().create_future())
@@ -249,7 +251,7 @@ class _Batch:
             self._running = asyncio.create_task(self._run())
 
     def leave(self) -> None:
-        """End the function if no call waits for it any more."""
+        """Cancel the function if no call waits for it any more."""
         if self._running and all(result.done() for result in self.results):
             self._running.cancel()
 
@@ -259,7 +261,7 @@ class _Batch:
                 outcomes = await self._outcomes()
         except QuestionRequired:
             outcomes = [RuntimeError("a tool with batch=True runs for several calls, and can ask nobody")]
-        except Exception as error:  # noqa: BLE001 -- whatever a tool raises, all calls get it
+        except Exception as error:  # noqa: BLE001 -- all calls get any exception of a tool
             outcomes = [error]
         for result, outcome in zip(self.results, cycle(outcomes), strict=False):
             if result.done():
@@ -280,22 +282,22 @@ class _Batch:
         return outcomes
 
 
-# The next attempt of a tool that failed.
+# Retries of a failed tool.
 
 _JITTER = 0.2
-"""Calls that failed together do not come back together."""
+"""Calls that failed together are not retried together."""
 
 
 def next_delay(retries: Retries | None, heartbeat: ActivityHeartbeat) -> timedelta | None:
-    """Count a failure; return how long to wait for the next attempt, None if there is none."""
+    """Count a failure; return the delay before the next attempt, or None if there is none."""
     if retries is None or (failed := heartbeat.count_failure()) >= retries.attempts:
         return None
-    spread = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 -- it spreads load, it guards nothing
+    spread = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 -- it spreads load, it protects no secret
     return retries.delay_after(failed) * spread
 
 
 def retry_of(problem: str, delay: timedelta, attempt: int) -> tuple[RetryScheduled, ApplicationError]:
-    """Return the event of a failed attempt, and the failure that brings the next; raise it `from None`."""
+    """Return the event of a failed attempt, and the failure that causes the retry; raise it `from None`."""
     reason = excerpt(problem)
     event = RetryScheduled(attempt=attempt, reason=reason, delay=delay.total_seconds())
     return event, ApplicationError(reason, type=failures.TOOL_FAILED, next_retry_delay=delay)

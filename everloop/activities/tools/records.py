@@ -1,4 +1,4 @@
-"""The record of a tool call, as an attempt uses it: what was claimed, kept, and came out."""
+"""The record of a tool call, as an attempt uses it: its claim, its stored value and its outcome."""
 
 import json
 from collections.abc import Sequence
@@ -19,17 +19,18 @@ from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key
 
 MAX_STORED_BYTES = 64 * 1024
-"""Bytes of JSON that one call may keep; whatever is larger belongs into an artifact."""
+"""Limit of the JSON that one call may store; larger values belong in an artifact."""
 
 
 class KeepingFailedError(Exception):
-    """The value is too large, or not JSON, or its store is away; the message says which."""
+    """The value is too large, or not JSON, or its store is unavailable; the message says which."""
 
 
 class ToolClaim(CallLease):
-    """What one attempt at a call may do, and what all attempts have come to.
+    """The rights of one attempt at a call, and the outcome of all attempts.
 
-    Knows the call by what the model wrote, whatever plugins make of it, and by how much it has asked.
+    Identifies the call by the model's text, regardless of plugins' changes, and by the number of its
+    questions.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class ToolClaim(CallLease):
             records, call.task.task_id, key, seconds, is_repeatable=is_repeatable, run_steps=run_steps
         )
         self.is_published = False
-        """Whether what follows from the outcome was done in the step that recorded it."""
+        """True if the steps that follow from the outcome ran in the round trip that recorded it."""
         self._call = call.call
         self._kept = call_key(call.call)
         if not (is_repeatable or is_first_attempt()):
@@ -55,9 +56,10 @@ class ToolClaim(CallLease):
     async def begin(
         self, *steps: Step[Any], before: Sequence[Step[Any]] = ()
     ) -> tuple[Claim | ToolReply, JsonValue]:
-        """Wait for an attempt that is at work; return the outcome of the call, or that it is ours now.
+        """Return the outcome of the call, or this attempt's claim, and the stored value.
 
-        And the value that it has kept, however many attempts and questions ago. The steps are as of `claim`.
+        Waits for a running attempt. The value may be of any earlier attempt, before any question. The
+        steps are as for `claim`.
         """
         claimed, *_ = await self.claim(*steps, before=before)
         if claimed.claim is Claim.FINISHED:
@@ -65,38 +67,39 @@ class ToolClaim(CallLease):
         return claimed.claim, claimed.kept
 
     async def finish(self, outcome: ToolReply, *after: Step[Any]) -> ToolReply:
-        """Record an outcome and return the one that stands; if it is this one, do the steps after it.
+        """Record an outcome and return the one that counts; if it is this one, run the steps after it.
 
-        They take the claim `ENDED`.
+        They use the claim `ENDED`.
 
         Raises:
-            OvertakenError: the call is another attempt's, or nobody's.
+            OvertakenError: The call belongs to another attempt, or to none.
         """
         await self.check_task()
         with suppress_store_errors("tool outcome not recorded"):
             stands, *done = await self._run_steps(self._records.finishing(self.lease, outcome), *after)
             self.is_published = bool(done) and done[-1] is not None
             return stands
-        # We know how it ended, and history will: a second attempt would only know that it began.
+        # The outcome is known, and history will have it: a second attempt would only find that the call
+        # began.
         return outcome
 
     async def give_back(self, delay: timedelta) -> bool:
-        """Give a call back that is to be tried again, after a delay; return whether that worked."""
+        """Release a call that is retried after a delay; return True if that worked."""
         with suppress_store_errors("failed tool not released"):
             await self.release(delay)
             return True
-        return False  # the next attempt would take this one for lost
+        return False  # the next attempt would consider this one lost
 
     async def kept(self) -> JsonValue:
-        """Return the value that the call has kept."""
+        """Return the value that the call has stored."""
         return await self._records.kept(self.lease.task_id, call_key(self._call))
 
     async def keep(self, value: JsonValue) -> None:
-        """Keep a value in place of the last one.
+        """Replace the stored value.
 
         Raises:
-            KeepingFailedError: it is no JSON, too large, or the store did not answer for too long.
-            OvertakenError: the call is another attempt's, or nobody's.
+            KeepingFailedError: It is not JSON, too large, or the store did not answer for too long.
+            OvertakenError: The call belongs to another attempt, or to none.
         """
         if problem := _problem_of(value):
             raise KeepingFailedError(problem)
@@ -105,11 +108,11 @@ class ToolClaim(CallLease):
             await retry_for(lambda: self._records.keep(self.lease, call_key(self._call), value), MAX_OUTAGE)
         except StoreAwayError:
             problem = "what the call keeps cannot be stored now; try again later"
-        if problem:  # outside of `except`: the error may not lead to one that names the store's address
+        if problem:  # outside of `except`: the error must not refer to one with the store's address
             raise KeepingFailedError(problem)
 
     async def close(self, ended: ToolMessage) -> ToolMessage:
-        """Return the end that people want, or the result that an earlier run of the task has come to.
+        """Return the end that people decided, or the result of an earlier run of the task.
 
         The end is not recorded: after a Reset people may decide otherwise.
         """
@@ -119,10 +122,10 @@ class ToolClaim(CallLease):
         return result or ended
 
     async def refuse(self, refused: ToolMessage) -> ToolMessage:
-        """Return why the call may not run, or what an attempt before this one has come to.
+        """Return the refusal of the call, or the result of an earlier attempt.
 
-        If that one was lost, nobody knows whether the call took effect. The refusal is not recorded: after a
-        Reset it may be decided otherwise.
+        If that attempt was lost, it is unknown whether the call took effect. The refusal is not recorded:
+        after a Reset the decision may differ.
         """
         was_started, result = await self._peek()
         if not was_started:
@@ -131,7 +134,7 @@ class ToolClaim(CallLease):
         return stands if isinstance(stands, ToolMessage) else refused
 
     async def _peek(self) -> tuple[bool, ToolMessage | None]:
-        """Return whether the call was started and has not ended, and the result that it came to."""
+        """Return whether the call was started and has not ended, and its result."""
         claim, *_ = await self.begin()
         if claim is Claim.FIRST:
             await self.release()
@@ -139,7 +142,7 @@ class ToolClaim(CallLease):
 
 
 def _problem_of(value: JsonValue) -> str:
-    """Return why a value cannot be kept; empty if it can."""
+    """Return the reason why a value cannot be stored, empty if it can."""
     try:
         size = len(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:

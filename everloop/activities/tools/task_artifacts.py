@@ -1,4 +1,4 @@
-"""What tools do with artifacts, in the store of this process."""
+"""Operations of tools on artifacts, in the store of this process."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -44,24 +44,24 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.names import RESULT_PREFIX, call_key, context_key
 
 _Edition = tuple[datetime, datetime | None]
-"""When an artifact was created, and a part of it replaced."""
+"""Identifies the content of a part: the creation of the artifact, and the last replacement of the part."""
 
 
 MOST_SHOWN = 20
-"""Files that one call shows the model."""
+"""Limit of the files that one call shows the model."""
 
 
 @dataclass(eq=False)
 class TaskArtifacts(ToolArtifacts):
     """The artifacts of a context, for one attempt at a tool call of the task.
 
-    `call_id` is given for a tool that does one thing to one artifact, and nothing else: repeated under the
-    same id, it does nothing. `attempt` is the prefix of ids of `everloop.stores.artifacts.changes`: what an
-    attempt that was taken for lost does after a later one is refused. `check` raises for one that
-    was overtaken.
+    `call_id` is set for a tool that makes one change to one artifact, and nothing else: repeated under the
+    same id, the change has no effect. `attempt` is the prefix of ids of `everloop.stores.artifacts.changes`:
+    changes of an attempt that was considered lost are refused after those of a later one. `check` raises if
+    the attempt was overtaken.
 
-    `secrets` are blacked out of texts, JSON and rows that the tool writes, as out of its result. Bytes are
-    written as they are; a secret that is cut in two chunks is not found.
+    `secrets` are masked in texts, JSON and rows that the tool writes, as in its result. Bytes are written
+    unchanged; a secret that is split between two chunks is not found.
     """
 
     artifacts: ArtifactPublisher
@@ -75,12 +75,12 @@ class TaskArtifacts(ToolArtifacts):
 
     def __post_init__(self) -> None:
         self.written: dict[str, int] = {}
-        """The artifacts that were written, with their versions, in the order in which that began, but for
-        those that failed."""
+        """The written artifacts with their versions, in the order of their first write, without failed ones.
+        """
         self.shown: dict[tuple[str, int], FilePart] = {}
-        """What the model is to look at."""
+        """Files to show the model."""
         self.was_read = False
-        """Whether the call has read of the artifacts that are there, or deleted one."""
+        """True if the call has read from existing artifacts, or deleted one."""
 
     async def write_file(  # noqa: PLR0913 -- the interface's
         self,
@@ -108,17 +108,17 @@ class TaskArtifacts(ToolArtifacts):
         check: Callable[[], Awaitable[None]],
         secrets: SecretReader,
     ) -> "TaskArtifacts":
-        """Return what one attempt at a call may do with artifacts, as long as it passes the check.
+        """Return the artifacts for one attempt at a call, with the attempt's `check`.
 
-        Its `attempt` is known once the call is claimed.
+        Its `attempt` is set once the call is claimed.
         """
         key = idempotency_key(call)
         return cls(
             publisher,
             context_key(call.task.owner, call.task.context_id),
             call.task.task_id,
-            # A tool whose arguments tell what it writes makes one change of it. What other tools do under one
-            # key may differ from attempt to attempt.
+            # A tool whose arguments determine the content makes one change. The changes of other tools under
+            # one key may differ from attempt to attempt.
             call_id=key if tool.draft_of else "",
             check=check,
             secrets=secrets,
@@ -235,7 +235,7 @@ class TaskArtifacts(ToolArtifacts):
     async def _read_on(
         self, artifact_id: str, index: int, start: int, edition: _Edition
     ) -> AsyncGenerator[bytes]:
-        """Read from `start` on what was of that edition; the store sees to the rest of one reading."""
+        """Read from `start` on in the content of that edition; the store limits one reading."""
         is_checked = start == 0
         async for piece in self.artifacts.store.read_part(self.context_id, artifact_id, index, start=start):
             if not is_checked:
@@ -246,7 +246,7 @@ class TaskArtifacts(ToolArtifacts):
             await self._check_edition(artifact_id, index, edition)
 
     async def _check_edition(self, artifact_id: str, index: int, edition: _Edition) -> None:
-        """Raise ArtifactReplacedError if the part is no longer of that edition."""
+        """Raise ArtifactReplacedError if the part no longer has that edition."""
         if _edition(await self.get(artifact_id), index) != edition:
             raise ArtifactReplacedError(artifact_id, index)
 
@@ -271,7 +271,7 @@ class TaskArtifacts(ToolArtifacts):
         return self.secrets.hide_json(value) if self.secrets else value
 
     def _new_parts(self, parts: Sequence[Part]) -> tuple[NewPart, ...]:
-        """Return parts as the store takes them, without secrets."""
+        """Return parts in the form of the store, with secrets masked."""
         return tuple(new_part(self._hidden(part)) for part in parts)
 
     def _hidden(self, part: Part) -> Part:
@@ -283,7 +283,7 @@ class TaskArtifacts(ToolArtifacts):
         return part.model_copy(update=fields)
 
     async def _apply(self, artifact_id: str, change: Change) -> StoredArtifact:
-        """Make one change. The store may have made it when its answer is lost; of one id it makes it once."""
+        """Make one change, and repeat it if the answer was lost: the store makes one change per id."""
         operation_id = self.call_id or f"{self.attempt}{token_hex(8)}"
         _checked(artifact_id)
         await self.check()
@@ -295,7 +295,7 @@ class TaskArtifacts(ToolArtifacts):
 
 
 def _edition(artifact: StoredArtifact, index: int) -> _Edition:
-    """Return what changes when the content of a part is replaced, and not when it grows."""
+    """Return a value that changes when the content of a part is replaced, and not when it grows."""
     replaced = [done.at for done in artifact.operations if done.kind == "replace" and done.index == index]
     return artifact.created_at, replaced[-1] if replaced else None
 
@@ -311,10 +311,10 @@ def _checked(artifact_id: str) -> str:
 async def correct_draft(
     publisher: ArtifactPublisher, tool: Tool, call: RunToolInput, reply: ToolReply
 ) -> None:
-    """Publish what the store holds in place of the model's draft of a call that has written nothing.
+    """Publish the stored content in place of the model's draft of a call that has written nothing.
 
     The call may have failed, or an earlier run of the task has made it, for its own subscribers. This is best
-    effort: the end of the task publishes what is missing until then.
+    effort: the end of the task publishes missing content.
     """
     draft = tool.draft_of(call.call.arguments) if tool.draft_of else None
     if not draft or not isinstance(reply, ToolMessage):
@@ -325,5 +325,5 @@ async def correct_draft(
 
 
 def idempotency_key(call: RunToolInput) -> str:
-    """Return what is the same for every attempt at a call, and for no other call."""
+    """Return an id that is the same for every attempt at a call, and for no other call."""
     return f"{call.task.task_id}/{call_key(call.call)}"

@@ -92,18 +92,18 @@ from everloop.workflows.contract.questions import Question
 _log = structlog.get_logger()
 
 _ANSWER_OUTAGE = 10.0
-"""Seconds for which an outage is waited out for the answer of a sub-agent: that activity has 30 in all."""
+"""Seconds of an outage that are waited out for the answer of a sub-agent: that activity has 30 in all."""
 
 
 _ABANDON_TIME = 10.0
-"""Seconds for letting go of what an abandoned call has begun elsewhere."""
+"""Time limit in seconds of a tool's function for abandoned calls."""
 
 
 @dataclass(frozen=True)
 class _Run:
-    """One attempt at a call whose arguments fit, and which nobody objects to.
+    """One attempt at a call with valid arguments that was not vetoed.
 
-    `call` is as the model wrote it, and names all that is recorded; `vetted` is what runs.
+    `call` is the model's, and names all records; `vetted` is the call that runs.
     """
 
     agent: Agent
@@ -118,12 +118,12 @@ class _Run:
 
     @property
     def question_count(self) -> int:
-        """How many questions of the call were answered; each answer begins a phase of it."""
+        """The number of answered questions of the call; each answer begins a phase of it."""
         return len(self.call.answers)
 
     @property
     def attempt(self) -> int:
-        """Counts from 1."""
+        """The number of this attempt, from 1."""
         return attempt_of(self.call)
 
 
@@ -131,8 +131,8 @@ class _Run:
 class AgentTools(ToolPort):
     """Runs the tools that the agents of this process define; at most `threads` sync ones at once (200).
 
-    `captures_content`: spans have arguments and results on them (default: no). `cached`: where results of
-    tools are found again that want it (default: nowhere).
+    `captures_content`: spans have arguments and results on them (default: no). `cached`: the cache of
+    results, for tools that enable it (default: none).
     """
 
     agents: AgentRegistry
@@ -179,7 +179,7 @@ class AgentTools(ToolPort):
     async def _reply(
         self, agent: Agent, call: RunToolInput, heartbeat: ActivityHeartbeat
     ) -> tuple[ToolReply, bool]:
-        """Return what the call comes to, and whether that was cached and published with its outcome."""
+        """Return the result of the call, and whether it was cached and published with its outcome."""
         found = await find_tool(agent, call)
         if isinstance(found, ToolMessage):
             reply = await self._claim_of(call).refuse(found)
@@ -210,7 +210,7 @@ class AgentTools(ToolPort):
         run = partial(run_steps, self.views, call.task)
         return ToolClaim(self.records, call, is_repeatable=repeats, run_steps=run)
 
-    async def _reply_of(  # noqa: PLR0913, PLR0917 -- what is called, and as what
+    async def _reply_of(  # noqa: PLR0913, PLR0917 -- the call, its tool and its attempt
         self,
         agent: Agent,
         tool: Tool,
@@ -219,7 +219,7 @@ class AgentTools(ToolPort):
         warning: str,
         claim: ToolClaim,
     ) -> ToolReply:
-        """Ask for an approval that is needed, or bring the call to its next question or its end."""
+        """Request an approval if it is needed, or run the call up to its next question or its end."""
         if ended := ending(call):
             await self._abandon(agent, tool, call, heartbeat, claim)
             reply = await claim.close(ended)
@@ -227,19 +227,19 @@ class AgentTools(ToolPort):
             return reply
         vetted = await vet(agent, tool, call)
         if isinstance(vetted, ToolMessage):
-            # If another version of the tool has run this call, that outcome stands.
+            # If another version of the tool has run this call, that outcome counts.
             reply = await claim.refuse(vetted)
             await self._announce(call, heartbeat, warning, starts=True)
             return reply
         if isinstance(vetted, Question):
             await self._announce(call, heartbeat, warning, starts=False)
             return vetted
-        # All that the tool may ask for is got ready before the claim: if Redis fails here, nothing has begun
-        # whose outcome would be unknown.
+        # Everything that the tool may use is prepared before the claim: if Redis fails here, nothing with an
+        # unknown outcome has begun.
         run = await self._run_of(agent, tool, call, heartbeat, claim, vetted)
         return await self._claim(run, self._announcing(call, heartbeat, warning, starts=False))
 
-    async def _run_of(  # noqa: PLR0913, PLR0917 -- what is called, and as what
+    async def _run_of(  # noqa: PLR0913, PLR0917 -- the call, its tool and its attempt
         self,
         agent: Agent,
         tool: Tool,
@@ -257,7 +257,7 @@ class AgentTools(ToolPort):
     async def _end_abandoned(
         self, agent: Agent, call: RunToolInput, heartbeat: ActivityHeartbeat
     ) -> ToolMessage:
-        """Let a tool let go of a call for which nobody waits any more; the task has ended it by itself."""
+        """Notify a tool of an abandoned call, which the task has ended by itself."""
         found = await find_tool(agent, call)
         if not isinstance(found, ToolMessage):
             tool, _ = found
@@ -267,17 +267,17 @@ class AgentTools(ToolPort):
     async def _abandon(
         self, agent: Agent, tool: Tool, call: RunToolInput, heartbeat: ActivityHeartbeat, claim: ToolClaim
     ) -> None:
-        """Let a tool let go of what a call has begun elsewhere. It may be away: then only the log knows."""
+        """Call the tool's function for abandoned calls. A failure is only logged."""
         if tool.abandoned is None:
             return
         kept = await claim.kept()
-        vetted = VettedCall(call.call, Arguments())  # nobody reads its arguments again
+        vetted = VettedCall(call.call, Arguments())  # its arguments are not used
         run = replace(await self._run_of(agent, tool, call, heartbeat, claim, vetted), kept=kept)
         try:
             with translate_base_exceptions():
                 async with asyncio.timeout(_ABANDON_TIME):
                     await tool.abandoned(self._context(run))
-        except Exception as error:  # noqa: BLE001 -- whatever their function raises
+        except Exception as error:  # noqa: BLE001 -- any exception of an author's function
             _log.warning("an abandoned call was not let go of", tool=tool.name, **exception_fields(error))
 
     async def _warn_of_slow(self, call: RunToolInput, seconds: float) -> None:
@@ -291,9 +291,9 @@ class AgentTools(ToolPort):
         await try_publish(self.views, call.task, [warning], lease)
 
     async def _claim(self, run: _Run, announcing: Sequence[Step[Any]]) -> ToolReply:
-        """Return the recorded outcome, or run the tool and record what it came to.
+        """Return the recorded outcome, or run the tool and record its result.
 
-        An attempt that waits for another one announces the call all the same.
+        An attempt that waits for another one publishes the announcement of the call as well.
         """
         call, tool, vetted = run.call, run.tool, run.vetted
         claim, kept = await run.claim.begin(self._beginning(run), before=announcing)
@@ -314,19 +314,19 @@ class AgentTools(ToolPort):
         return await run.claim.finish(unknown_outcome(call.call))
 
     def _beginning(self, run: _Run) -> Step[Published | None]:
-        """Return the step that publishes that the tool starts, if it does."""
+        """Return the step that publishes the start of the tool, if it starts."""
         task, events = run.call.task, started(run.call.call, run.attempt)
         return self.views.publishing(task.task_id, task.run_id, events, run.claim.lease, claims=BEGUN)
 
     async def _run(self, run: _Run) -> ToolReply:
         outcome = await self._execute(run)
-        if not isinstance(outcome, ToolMessage) or run.tool.draft_of:  # its draft is put right first
+        if not isinstance(outcome, ToolMessage) or run.tool.draft_of:  # its draft is replaced first
             return await run.claim.finish(outcome)
         end = end_steps(self.views, self.transcripts, run.call, outcome, run.claim.lease, ENDED)
         return await run.claim.finish(outcome, *end)
 
     async def _execute(self, run: _Run) -> ToolReply:
-        """Run the tool; whatever it raises the model reads, unless it is tried again."""
+        """Run the tool. The model gets any exception as the result, unless the call is retried."""
         call, hide = run.call, run.secrets.hide
         given, batched = run.vetted.arguments, run.tool.batch_parameter
         arguments: dict[str, object] = {batched: given} if batched else values_of(given)
@@ -344,7 +344,7 @@ class AgentTools(ToolPort):
         except ToolFailure as failure:
             about = {"tool": run.tool.name, "raised_at": failure.raised_at}
             _log.warning("tool failed", **about, **exception_fields(failure.error))
-            # What it wrote only at debug, without the client's secrets.
+            # The traceback is logged only at debug, without the client's secrets.
             _log.debug("tool traceback", **about, exception=hide(full_text(failure.error)))
             return await self._fail(run, hide(str(failure)), failure.raised_at)
         if not (run.secrets.has_read or run.artifacts.written or run.artifacts.was_read):
@@ -352,21 +352,21 @@ class AgentTools(ToolPort):
         return await self._after(run, message(call.call, hide(text)))
 
     async def _after(self, run: _Run, result: ToolMessage) -> ToolMessage:
-        """Let the plugins look at what the tool came to; recorded is what they make of it."""
+        """Pass the result through the plugins and return the result to record."""
         await run.claim.check()
         written, files = run.artifacts.written, tuple(run.artifacts.shown.values())
         result = result.model_copy(
             update={"artifacts": tuple(written), "versions": dict(written), "files": files}
         )
         result = await judge_result(run.agent, run.tool, run.call, run.vetted.call, result)
-        if run.tool.name in BUILT_IN_TOOLS:  # a page is never cut again
+        if run.tool.name in BUILT_IN_TOOLS:  # a page is never truncated again
             return result
         most, key = run.tool.max_result or run.agent.max_result, call_key(run.call.call)
         await run.claim.check()
         return await bounded(result, most, self.artifacts, run.call.task, key, attempt=run.artifacts.attempt)
 
     async def _bounded_answer(self, call: StoreResultInput) -> ToolMessage:
-        """Return the answer of a sub-agent as the model reads it."""
+        """Return the answer of a sub-agent in the form for the model."""
         if not call.key:
             return call.result
         agent = agent_of(self.agents, call.task)
@@ -377,7 +377,7 @@ class AgentTools(ToolPort):
         )
 
     async def _fail(self, run: _Run, problem: str, raised_at: str) -> ToolMessage:
-        """Return the failure as a result, or raise what brings the next attempt."""
+        """Return the failure as a result, or raise the failure that causes the next attempt."""
         await run.claim.check()
         ended = message(run.call.call, problem, "error")
         delay = next_delay(run.tool.retries, run.heartbeat)
@@ -415,7 +415,7 @@ class AgentTools(ToolPort):
     async def _announce(
         self, call: RunToolInput, heartbeat: ActivityHeartbeat, warning: str = "", *, starts: bool
     ) -> None:
-        """Publish what `_announcing` returns the step for."""
+        """Publish the events of `_announcing`."""
         steps = self._announcing(call, heartbeat, warning, starts=starts)
         if steps:
             await run_steps(self.views, call.task, *steps)
@@ -423,15 +423,15 @@ class AgentTools(ToolPort):
     def _announcing(
         self, call: RunToolInput, heartbeat: ActivityHeartbeat, warning: str, *, starts: bool
     ) -> Sequence[Step[Any]]:
-        """Return the step that publishes the call's statuses, and that it starts if it ends at once.
+        """Return the step that publishes the call's statuses, and its start if the call ends at once.
 
-        Any other starts when it is ours: nobody else works on it, and no later attempt.
+        The start of any other call is published after its claim, when no other attempt can run it.
         """
-        # After a counted failure the warnings were published before.
+        # After a counted failure: its attempt has published the warnings.
         texts = () if heartbeat.failures else (call.warning, warning)
         warnings = [Warned(text=text) for text in texts if text]
         starting = started(call.call, attempt_of(call)) if starts and not call.answers else []
-        # Before the call is claimed: an attempt that waits for another one may publish it.
+        # Independent of the claim of the call: an attempt that waits for another one may publish it.
         name = f"announcement {call.task.run_id} {phase_key(call.call, len(call.answers))}"
         lease, steps = begun_attempt(self.records, call.task.task_id, name)
         events = [*call.statuses, *warnings, *starting]

@@ -1,4 +1,4 @@
-"""Results of tool calls: what the model reads, what is published, and what is traced."""
+"""Results of tool calls: their text for the model, their events, and their traces."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ from everloop.workflows.contract.tasks import TaskRef
 _log = structlog.get_logger()
 
 
-async def bounded(  # noqa: PLR0913 -- what of a result is read at once, and where the rest is kept
+async def bounded(  # noqa: PLR0913 -- the result, its limit, and the store of the rest
     result: ToolMessage,
     most: int,
     artifacts: Artifacts,
@@ -47,10 +47,10 @@ async def bounded(  # noqa: PLR0913 -- what of a result is read at once, and whe
     attempt: str = "",
     max_outage: float = MAX_OUTAGE,
 ) -> ToolMessage:
-    """Return a result of which the model reads `most` bytes at once; the whole of a longer one is kept.
+    """Return a result with at most `most` bytes for the model; the full text of a longer one is stored.
 
-    It is kept for the task, in place of what an earlier attempt has kept. `attempt` is as for
-    `TaskArtifacts`. What cannot be kept within 20 s is not: the tool has run, so that is no error.
+    It is stored for the task, and replaces that of an earlier attempt. `attempt` is as for `TaskArtifacts`. A
+    failure to store it within 20 s is not an error: the tool has run.
     """
     encoded = result.content.encode(errors="replace")
     if len(encoded) <= most:
@@ -65,26 +65,26 @@ async def bounded(  # noqa: PLR0913 -- what of a result is read at once, and whe
         await retry_for(
             lambda: artifacts.apply(context, artifact_id, change, operation_id=operation_id), max_outage
         )
-    except Exception as error:  # noqa: BLE001 -- whatever it is: if this raised, nobody would know what came of the call
+    except Exception as error:  # noqa: BLE001 -- an error here would hide the outcome of the call
         _log.warning("result not kept", size=len(encoded), **exception_fields(error))
         stored_as, rest = "", "the rest could not be kept; if you need it, ask for less at once"
     note = f"[{len(shown):,} of {len(encoded.decode()):,} characters; {rest}]"
     return result.model_copy(update={"content": f"{shown}\n{note}", "whole": len(encoded), "kept": stored_as})
 
 
-# Results that are told again: what a tool has said lately to the same arguments.
+# Cached results: a recent result of a tool for the same arguments.
 
 MOST_CACHED = 262_144
-"""Characters of a result that is cached; a longer one is worked out anew."""
+"""Limit in characters of a cached result; for a longer one the tool runs again."""
 
 _SHORTEST_LIFE = timedelta(milliseconds=1)
 
 
 class CachedResult:
-    """What one call is answered without a run, if its tool wants that; if the store is away, the tool runs.
+    """The cached result of one call, if its tool enables caching; the tool runs if the store is unavailable.
 
-    The answers of people are no arguments: a call that has any is run. A tool that takes a `ToolContext` may
-    tell each caller something else, so that only the same one is told it again, unless it is for everybody.
+    Answers of people are not part of the arguments, so a call with answers is run. The result of a tool with
+    a `ToolContext` may depend on the caller, and is reused only for the same one, unless it is for everybody.
     """
 
     def __init__(self, results: ToolResults | None, tool: Tool, call: RunToolInput, arguments: str) -> None:
@@ -94,7 +94,7 @@ class CachedResult:
         self._digest = _digest_of(tool, call, arguments) if self._results and self._life else ""
 
     async def find(self) -> str | None:
-        """Return what the tool said lately; None if it has to run."""
+        """Return the recent result, or None if the tool has to run."""
         if not (self._results and self._life):
             return None
         with suppress_store_errors("cached result not read"):
@@ -102,7 +102,7 @@ class CachedResult:
         return None
 
     async def note(self, text: str) -> None:
-        """Keep what the tool says now; it is as old as the call, which may have been frozen."""
+        """Cache the result. Its age counts from the start of the call, during which the process may sleep."""
         if not (self._results and self._life) or len(text) > MOST_CACHED:
             return
         left = self._life - timedelta(seconds=monotonic() - self._began)
@@ -113,7 +113,7 @@ class CachedResult:
 
 
 def _digest_of(tool: Tool, call: RunToolInput, arguments: str) -> str:
-    """Name what is asked: by whom, of which tool, and with which arguments."""
+    """Return the digest of the caller, the tool and the arguments."""
     task, caller = call.task, list[JsonValue]()
     if tool.context_parameter and call.identity:
         caller = [call.identity.model_dump(mode="json")]
@@ -125,7 +125,7 @@ def _digest_of(tool: Tool, call: RunToolInput, arguments: str) -> str:
     agent = [task.agent_id, task.agent_version]
     about = [agent, digest_of(tool), callers[tool.cache_for], json.loads(arguments.strip() or "{}")]
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-    # Whose it is stands before it, so that it goes with whatever it belongs to.
+    # The key begins with the owner or context, so that it is deleted with them.
     prefixes = {
         "context": f"{context_key(task.owner, task.context_id)}:",
         "owner": f"{quoted(task.owner)}::",
@@ -134,7 +134,7 @@ def _digest_of(tool: Tool, call: RunToolInput, arguments: str) -> str:
     return f"{prefixes[tool.cache_for]}{digest}"
 
 
-# Why there is no other result.
+# Messages for the model in place of a result.
 
 _WHO = {
     "user": "by the user",
@@ -145,40 +145,40 @@ _WHO = {
 
 
 def message(call: ToolCall, content: str, outcome: ToolOutcome = "ok") -> ToolMessage:
-    """Return what a call came to; what is no character becomes a question mark."""
+    """Return the result of a call; invalid characters become question marks."""
     return call.result(content.encode(errors="replace").decode(), outcome)
 
 
 def unknown_tool(call: ToolCall, names: Iterable[str]) -> ToolMessage:
-    """Say that the model invented a tool, and which ones there are."""
+    """Return the message for a tool that the model invented, with the available ones."""
     available = ", ".join(names) or "none"
     return message(call, f"there is no tool {call.name!r}; available tools: {available}", "invalid")
 
 
 def tool_is_gone(call: ToolCall, plugin: str) -> ToolMessage:
-    """Say that a tool is no longer there that was listed when the task began."""
+    """Return the message for a tool that was listed when the task began, and is missing now."""
     gone = f"the tool {call.name!r} is no longer there: the plugin {plugin!r} does not list it any more"
     return message(call, f"{gone}; go on without it", "invalid")
 
 
 def withheld(problem: str) -> str:
-    """Say that the tool ran, and that nobody may read what it came to, as a plugin failed."""
+    """Return the message for a result that is withheld because a plugin failed."""
     return f"the tool ran, but {problem}; what it came to is withheld, and it was not run again"
 
 
 def rejected(call: ToolCall, answer: Answer) -> ToolMessage:
-    """Say that people do not want this call."""
+    """Return the message for a call that people rejected."""
     return message(call, f"rejected {_decided(answer)}", "rejected")
 
 
 def unknown_outcome(call: ToolCall) -> ToolMessage:
-    """Say that the call may have taken effect."""
+    """Return the message for a call that may have taken effect."""
     content = f"{_lost(call)} It may or may not have taken effect, and it was not run again. "
     return message(call, f"{content}Check before you repeat it.", "unknown")
 
 
 def not_repeated(call: ToolCall, answer: Answer) -> ToolMessage:
-    """Say that the call may have taken effect, and that people do not want it repeated."""
+    """Return the message for a call that may have taken effect, and whose repetition people rejected."""
     content = f"{_lost(call)} It may or may not have taken effect. Running it again was rejected "
     return message(call, content + _decided(answer), "unknown")
 
@@ -193,11 +193,11 @@ def _decided(answer: Answer) -> str:
     return f"{_WHO[answer.by]}: {answer.note}"
 
 
-# What is published of it, and the cache that the next model call reads.
+# The events of a result, and the cache that the next model call reads.
 
 
 def started(call: ToolCall, attempt: int) -> list[TaskEvent]:
-    """Return the events of a call that begins to run, in this attempt; a later one goes on after another."""
+    """Return the events of a call that starts in this attempt, or continues in a later one."""
     begins = ToolStarted(call_id=call.id, name=call.name, attempt=attempt)
     return [Resumed(after="attempt", attempt=attempt, call_id=call.id), begins] if attempt > 1 else [begins]
 
@@ -209,16 +209,16 @@ async def end_call(
     result: ToolMessage,
     lease: Lease,
 ) -> None:
-    """Cache the result of a call and publish it. The result itself is safe in history, so this may fail.
+    """Cache the result of a call and publish it. A failure is harmless: history has the result.
 
     Raises:
-        OvertakenError: a later attempt does both.
+        OvertakenError: A later attempt does both.
     """
     with suppress_store_errors("end of a tool call not told", call_id=result.call_id):
         await run_steps(views, call.task, *end_steps(views, transcripts, call, result, lease))
 
 
-def end_steps(  # noqa: PLR0913, PLR0917 -- what has ended, and where it is told
+def end_steps(  # noqa: PLR0913, PLR0917 -- the ended call, and its subscribers
     views: TaskViews,
     transcripts: Transcripts,
     call: RunToolInput | StoreResultInput,
@@ -228,7 +228,8 @@ def end_steps(  # noqa: PLR0913, PLR0917 -- what has ended, and where it is told
 ) -> list[Step[Any]]:
     """Return the steps that cache the result of a call and publish it.
 
-    `claims`: only while the attempt holds the call by one of these; else the last one comes to None.
+    `claims`: they apply only while the attempt holds the call with one of these claims; else the last step
+    returns None.
     """
     place, steps = (call.task.task_id, call.task.run_id), list[Step[Any]]()
     if not (call.has_fallback and result.outcome == "error"):
@@ -247,12 +248,12 @@ def end_steps(  # noqa: PLR0913, PLR0917 -- what has ended, and where it is told
     return [*steps, views.publishing(*place, [completed], lease, claims=claims)]
 
 
-# The span around a tool call (OpenTelemetry semantic conventions for generative AI), and its log lines.
+# The span of a tool call (OpenTelemetry semantic conventions for generative AI), and its log lines.
 
 
 @contextmanager
 def tool_span(agent: Agent, call: RunToolInput, *, has_content: bool = False) -> Generator[Span]:
-    """Trace one attempt of a call; with its arguments only if it `has_content`, and in the log at debug.
+    """Trace one attempt at a call. Its arguments are included only if `has_content`, and in the log at debug.
 
     An exception is recorded by its kind.
     """
@@ -274,7 +275,7 @@ def tool_span(agent: Agent, call: RunToolInput, *, has_content: bool = False) ->
 
 
 def record_outcome(span: Span, reply: ToolReply, *, has_content: bool = False) -> None:
-    """Put what the call came to on the span, and into the log at debug."""
+    """Record the result of the call on the span, and in the log at debug."""
     outcome = reply.outcome if isinstance(reply, ToolMessage) else "question"
     if isinstance(reply, ToolMessage):
         about = {"tool": reply.name, "call_id": reply.call_id, "raised_at": reply.raised_at}
