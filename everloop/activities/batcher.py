@@ -1,18 +1,18 @@
-"""Sends in batches what a model or a tool writes, beside the work that writes it."""
+"""Sends the output of a model or a tool in batches while it is written."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Self
 
 LAST_WORD = 3.0
-"""Seconds that a batch has to end which is being sent when its writer is stopped."""
+"""Time limit in seconds for a batch in progress when its writer is stopped."""
 
 
 class Batcher:
-    """Sends a batch when something was added: the first at once, others when the one before allows it.
+    """Sends added output in batches: the first at once, each other when the interval of the last allows it.
 
-    `send` sends everything that was added, and returns the seconds from its beginning to the next batch.
-    `delay` is that of the first one.
+    `send` sends everything that was added, and returns the seconds from its start to the next batch. `delay`
+    is that of the first one.
     """
 
     def __init__(self, send: Callable[[], Awaitable[float]], delay: float = 0.0) -> None:
@@ -36,26 +36,26 @@ class Batcher:
 
     @property
     def is_due(self) -> bool:
-        """Whether a batch may be sent now."""
+        """True if a batch may be sent now."""
         return self._due <= _now()
 
     def add(self) -> None:
-        """Send a batch when it is due; its failure is raised by `check`."""
+        """Send a batch when it is due. `check` raises its failure."""
         self._added.set()
 
     def check(self) -> None:
-        """Raise the failure of a batch that was sent late."""
+        """Raise the failure of a batch that was sent in the background."""
         if self._sender.done():
             self._sender.result()
 
     async def send(self) -> None:
-        """Send a batch now, after the one that is being sent."""
+        """Send a batch now, after the one in progress."""
         async with self._sending:
             start = _now()
             self._due = start + await self._send()
 
     async def stop(self) -> None:
-        """Send no more batches; the one that is being sent ends before."""
+        """Send no more batches, after the one in progress."""
         async with self._sending:
             self.check()
             self._stop()

@@ -1,4 +1,4 @@
-"""Publishes what a task has to say: events of its activities, statuses of its workflow, its end."""
+"""Publishes the events of a task: of its activities, its status changes and its end."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -36,20 +36,20 @@ async def publish_events(
 ) -> None:
     """Publish events. A status counts in the metrics when it is new: a repeated call counts nothing.
 
-    Without a lease only what the fold takes once may be published: statuses, and chunks of artifacts.
+    Without a lease only events that the fold applies once are allowed: statuses, and chunks of artifacts.
 
     Raises:
-        OvertakenError: a later attempt has claimed the call.
+        OvertakenError: A later attempt has claimed the call.
     """
     if events:
         await run_steps(views, task, views.publishing(task.task_id, task.run_id, events, lease))
 
 
 async def run_steps(views: TaskViews, task: TaskRef, *steps: Step[Any]) -> tuple[Any, ...]:
-    """Do steps at the keys of a task at once, and count the statuses that they publish.
+    """Run steps at the keys of a task in one round trip, and count the statuses that they publish.
 
     Raises:
-        OvertakenError: a later attempt has claimed the call for which a step is taken.
+        OvertakenError: A later attempt has claimed the call of a step.
     """
     replies = await views.run(*steps)
     for reply in replies:
@@ -59,10 +59,10 @@ async def run_steps(views: TaskViews, task: TaskRef, *steps: Step[Any]) -> tuple
 
 
 async def try_publish(views: TaskViews, task: TaskRef, events: Sequence[TaskEvent], lease: Lease) -> bool:
-    """Publish events; return whether it worked.
+    """Publish events; return True if that worked.
 
     Raises:
-        OvertakenError: a later attempt has claimed the call.
+        OvertakenError: A later attempt has claimed the call.
     """
     with suppress_store_errors("events not published"):
         await publish_events(views, task, events, lease)
@@ -70,17 +70,17 @@ async def try_publish(views: TaskViews, task: TaskRef, events: Sequence[TaskEven
     return False
 
 
-# The end of a task for its artifacts: nobody writes them any more, and subscribers get nothing after it.
+# The end of a task for its artifacts: they get no more writes, and subscribers no more events.
 
 _AFTER_ALL_CALLS = FINAL_ATTEMPT
-"""The position of what is published here, after every reply and result: no transcript gets so long."""
+"""Position of these chunks, after every reply and result: transcripts never get so long."""
 
 
 MAX_OUTAGE = 10.0
-"""Seconds, all in all, in which the artifacts of a task that did not complete are read."""
+"""Total seconds for reading the artifacts of a task that did not complete."""
 
 
-async def finalize_artifacts(  # noqa: PLR0913, PLR0917 -- what ends, how, and where it is kept
+async def finalize_artifacts(  # noqa: PLR0913, PLR0917 -- the task, its end, and its stores
     artifacts: Artifacts,
     views: TaskViews,
     task: TaskRef,
@@ -88,13 +88,14 @@ async def finalize_artifacts(  # noqa: PLR0913, PLR0917 -- what ends, how, and w
     written: Sequence[StoredArtifact],
     max_outage: float = MAX_OUTAGE,
 ) -> None:
-    """Close what a task has written, and publish it where the log is behind the store.
+    """Close the artifacts of a task, and publish those for which the log is behind the store.
 
-    Artifacts are completed if the task completed, and fail if not. A task that completes waits for a blob
-    store that is away; of any other, what cannot be read in time is rendered as a link. Repeating it is safe.
+    Artifacts are completed if the task completed, and fail if not. A completing task waits while the blob
+    store is unavailable. Any other renders content as a link if it cannot be read in time. Repeating it is
+    safe.
 
     Raises:
-        BlobsUnavailableError, RedisError: a store is away; some may be closed already.
+        BlobsUnavailableError, RedisError: A store is unavailable; some artifacts may be closed already.
     """
     is_completed = state is TaskState.COMPLETED
     reading = read_contents if is_completed else _reading_for(max_outage)
@@ -117,7 +118,7 @@ async def list_written(artifacts: Artifacts, task: TaskRef) -> list[StoredArtifa
 
 
 def _reading_for(seconds: float) -> Reading:
-    """Read what can be read in so much time, all in all; the rest is as good as lost."""
+    """Return a function that reads contents until so many seconds from now, and treats the rest as lost."""
     clock = asyncio.get_running_loop().time
     end = clock() + seconds
 
@@ -144,24 +145,24 @@ def _reading_for(seconds: float) -> Reading:
 
 async def _close(published: ArtifactPublisher, artifact: StoredArtifact, change: Complete | Fail) -> None:
     key = artifact.context_id, artifact.artifact_id
-    # Somebody else may have closed or deleted it since it was listed.
+    # It may have been closed or deleted since it was listed.
     with suppress(ArtifactClosedError, ArtifactMissingError):
         try:
             await published.apply(*key, change)
         except (BlobMissingError, BlobCorruptError):
-            # It will never be whole, however often it is tried.
+            # It can never be completed.
             await published.apply(*key, Fail())
 
 
 TRIES_TO_REMEMBER = 10
-"""After so many attempts, about a minute, a task ends without its conversation being kept."""
+"""After so many attempts, about a minute, a task ends without storing its conversation."""
 
 
 class ViewPublisher(PublishPort):
     """Writes to the views and streams that gateways read.
 
-    When a task ends, its artifacts are closed first, because nobody listens after the last status; with that
-    the store forgets its secrets.
+    When a task ends, its artifacts are closed first, because subscribers leave after the last status. The
+    store then deletes the task's secrets.
     """
 
     def __init__(self, views: TaskViews, artifacts: Artifacts, context: ContextPort | None = None) -> None:
@@ -183,7 +184,7 @@ class ViewPublisher(PublishPort):
         if isinstance(remembered, BaseException):
             raise remembered
         if end and not written and await self._views.logged_artifacts(call.task.task_id):
-            await self._end_artifacts(call.task, end, ())  # some are in the log that the store does not have
+            await self._end_artifacts(call.task, end, ())  # the log has some that the store lacks
         await publish_events(self._views, call.task, call.events)
         return remembered
 
@@ -201,7 +202,7 @@ class ViewPublisher(PublishPort):
             return None
 
     async def _end_written(self, task: TaskRef, end: TaskState | None) -> bool:
-        """Close the artifacts of a task that ends; return whether it has written any."""
+        """Close the artifacts of a task that ends; return True if it has written any."""
         if end is None:
             return False
         if written := await list_written(self._artifacts, task):
@@ -213,6 +214,6 @@ class ViewPublisher(PublishPort):
             await finalize_artifacts(self._artifacts, self._views, task, end, written)
         except BlobsUnavailableError as error:
             _log.warning("artifacts not closed", error_type=type(error).__name__)
-            # The error's own text would write into the history of the workflow where the store is.
+            # The error's own text would write the store's address into the history of the workflow.
             problem = "the artifacts of the task cannot be completed now: their store is away"
             raise ApplicationError(problem, type=FILES_UNAVAILABLE) from None

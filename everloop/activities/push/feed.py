@@ -133,7 +133,7 @@ class PushFeed:
                 return event
             case ArtifactChunk(last_chunk=True):
                 found = await self._views.artifact(task_id, event.artifact_id)
-                # What began anew meanwhile is sent when that is complete.
+                # An artifact that was started again meanwhile is sent when its new content is complete.
                 is_sent = found and found.complete and is_visible(found)
                 return found if found and is_sent else None
             case _:
