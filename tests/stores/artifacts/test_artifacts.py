@@ -117,7 +117,7 @@ REFUSED: list[tuple[Change, type[ArtifactError]]] = [
 
 
 async def test_refused_change_changes_nothing(artifact_rig: ArtifactRig) -> None:
-    """What does not fit is refused by its name, and artifact and content stay as they are."""
+    """An invalid change is refused by the name of its error, and changes neither artifact nor content."""
     rig = artifact_rig
     rows = NewPart("rows", b'{"n":0}\n', row_schema=WHOLE_NUMBERS)
     before = await create(rig, text(b"0" * 150), NewPart("data", b"1"), rows)

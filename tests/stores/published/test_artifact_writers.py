@@ -95,7 +95,7 @@ async def test_a_change_that_was_not_published_is_made_up_for(harness: Harness, 
 
 
 async def test_an_artifact_that_was_deleted_begins_again(harness: Harness) -> None:
-    """Its versions are counted from 1 again; what was published of the old ones does not count."""
+    """An artifact created after a deletion counts its versions from 1, without the old published content."""
     await harness.apply(create(text("a")), Append(b"b"))
     await harness.artifacts.delete_artifact(harness.context, ID)
     await harness.apply(create(text("c")), Append(b"d"))

@@ -41,19 +41,19 @@ def action_of(defined: ScheduleDefinition) -> ScheduleActionStartWorkflow:
 
 @pytest.mark.parametrize(("text", "seconds"), [("1h30m", 5400), ("7d", 604_800), ("1d1h1m1s", 90_061)])
 def test_intervals_are_written_as_people_do(text: str, seconds: int) -> None:
-    """Days, hours, minutes and seconds, each at most once, in that order."""
+    """An interval has days, hours, minutes and seconds, each at most once, in that order."""
     assert read_interval(text) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize("text", ["", "h", "-1h", "1.5h", "0s", "99999999999999d", "٣h"])
 def test_what_is_no_interval_is_refused(text: str) -> None:
-    """With examples of what is one."""
+    """An invalid interval is refused with examples of valid ones."""
     with pytest.raises(ValueError, match="is not an interval; write 90s, 30m, 1h30m or 7d"):
         read_interval(text)
 
 
 def test_a_scheduled_task_is_that_of_a_message() -> None:
-    """It has the agent's id alone, so that it begins with the current version; it may name its context."""
+    """A scheduled task begins with the current version of its agent, in the context that its schedule names."""
     defined = definition(owner="acme", context_id="talk", name="daily", priority=2)
     action = action_of(defined)
 
@@ -69,7 +69,7 @@ def test_a_scheduled_task_is_that_of_a_message() -> None:
 
 
 def test_the_same_schedule_has_the_same_id() -> None:
-    """A repeat, after a lost answer, finds it; another message, time, owner or context makes another one."""
+    """A repeated command finds the same schedule; another message, time, owner or context makes a new one."""
     differing = [
         definition(parts=(TextPart(text="Read."),)),
         definition(recurrence=Recurrence("0 8 * * *")),
@@ -96,7 +96,7 @@ def test_the_same_schedule_has_the_same_id() -> None:
 def test_a_wrong_argument_is_told(
     capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
-    """In one line before any connection; exit code 2, as for every command line."""
+    """An invalid argument is reported in one line before any connection, with exit code 2."""
     assert run(arguments) == 2
     assert expected in capsys.readouterr().err.splitlines()[-1]
 
@@ -123,7 +123,7 @@ def test_what_stops_a_command_is_one_line(
     arguments: list[str],
     expected: str,
 ) -> None:
-    """Exit code 1 and the reason."""
+    """A command that cannot run ends with exit code 1 and one line with the reason."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     monkeypatch.setenv("EVERLOOP_AGENTS", f"{__name__}:AGENTS")
     for name, value in variables.items():
@@ -149,7 +149,7 @@ def test_what_stops_a_command_is_one_line(
 def test_a_wrong_variable_of_temporal_is_told_without_its_value(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, value: str, expected: str
 ) -> None:
-    """It may be a key."""
+    """The error for an invalid variable leaves out its value, which may be a key."""
     monkeypatch.setenv(name, value)
 
     assert run(LIST) == 1
@@ -162,7 +162,7 @@ def test_a_wrong_variable_of_temporal_is_told_without_its_value(
 def test_a_temporal_that_does_not_answer_is_waited_for_so_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also if a process accepts connections: for the given time, not for the retries of libraries."""
+    """A command waits for Temporal only for the given time, also if a process accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setattr("everloop.runtime.schedules.schedules.ANSWER_TIMEOUT", timedelta(seconds=0.5))
@@ -177,7 +177,7 @@ def test_a_temporal_that_does_not_answer_is_waited_for_so_long(
 def test_a_wrong_file_of_temporal_is_told_without_its_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str
 ) -> None:
-    """The position is enough; the line may contain a key."""
+    """The error for an invalid file leaves out its lines, which may contain a key, and names the position."""
     (tmp_path / "temporal.toml").write_text(f"[profile.default]\n{line}\n")
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.toml"))
 
