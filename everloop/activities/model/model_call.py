@@ -185,7 +185,7 @@ class ModelCalls(ModelPort):
 
         try:
             return await self._recent.open(call.task.task_id, call.length, call.digest, read)
-        except ApplicationError:  # the activity is repeated with the same status, without effects
+        except ApplicationError:  # nothing was done: the call is repeated with the same status
             lease.counts = False
             await lease.end()
             raise

@@ -36,8 +36,8 @@ _RETRY_AFTER_JITTER = 0.1
 def retry_delay(pause: timedelta | None, failures: int, chance: float) -> timedelta:
     """Return the delay after that many failures in a row.
 
-    `pause` is what the provider asks for: no less, and up to 10% more. Otherwise the delay doubles from 1 s
-    to 60 s, of which between half and the whole is waited. `chance`, from 0 to 1, parts the calls that
+    `pause` is the delay that the provider asks for; up to 10% is added to it. Otherwise the delay is between
+    half and all of a limit that doubles from 1 s to 60 s. `chance`, from 0 to 1, spreads the calls that
     failed together.
     """
     if pause is not None:

@@ -25,7 +25,7 @@ from everloop.workflows.contract.questions import OWNER, Answer, Purpose, Questi
 
 @dataclass(frozen=True)
 class VettedCall:
-    """A call that may run. `approval` is required in addition to the tool's own.
+    """A call that may run. `approval` is required regardless of the tool's own setting.
 
     `mark` is empty unless plugins changed the arguments; it distinguishes the changed ones from all others.
     """

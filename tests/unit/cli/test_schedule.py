@@ -53,7 +53,7 @@ def test_what_is_no_interval_is_refused(text: str) -> None:
 
 
 def test_a_scheduled_task_is_that_of_a_message() -> None:
-    """A scheduled task begins with the current version of its agent, in the context that its schedule names."""
+    """A scheduled task begins with the current version of its agent, in the context of its schedule."""
     defined = definition(owner="acme", context_id="talk", name="daily", priority=2)
     action = action_of(defined)
 
