@@ -1,15 +1,15 @@
 -- Appends events to the log of a task, except old ones. Their meaning is the fold's (workflows/contract/fold.py).
 --
 -- KEYS    head (hash), log (stream); those of the client's task, or the same; registry, records, push configs, snapshot (hash)
--- ARGV    run; call, token, order, claims of a lease (`refusal`); seconds; required last position ('': any; else no event is
---         old); snapshot of the view at the end ('': none); of each event: fence (JSON), event ('': only the fence), the task
---         of `task-created` or '', event for the log of the client's task or ''
+-- ARGV    run; call, token, order, claims of a lease (`refusal`); seconds; required last position ('': any; otherwise no event
+--         counts as old); snapshot of the view after the events ('': none); for each event: fence (JSON), event ('': only the
+--         fence), the task of `task-created` or '', event for the log of the client's task or ''
 -- Answer  OVERTAKEN; false: refused, or another position; or LISTED_FIELDS of the head (false: lists are up to date), fields of
---         the push configs after a status, entries of the log, bytes since the snapshot, bytes of the snapshot, new states
+--         the push configs after a status, number of log entries, bytes since the snapshot, bytes of the snapshot, new states
 --
--- A fence names the kind of its event. `status` and `chunk` have a rank, as text that sorts: a status has to outrank the last
--- one of its run, the first chunk of a draft the draft before. One that extends may name the version that the artifact
--- must have. Other chunks continue a draft, by their index.
+-- A fence names the kind of its event. `status` and `chunk` have a rank, as sortable text: a status must outrank the last one
+-- of its run, the first chunk of a draft must outrank the draft before. A chunk that extends may name the required version of
+-- the artifact. Other chunks continue a draft, by their index.
 local head, log, root_head, root_log, registry, records, push, snapshot = unpack(KEYS)
 local run, call, token, order, claims, seconds, expected, made = unpack(ARGV, 1, 8)
 local refused = refusal(records, call, token, order, claims)
@@ -27,7 +27,7 @@ if is_forced and (is.last or '0-0') ~= expected then return false end
 local is_overtaken = not is_forced and is.run ~= run and was_followed()
 local states, is_created, has_status, lists_follow = {}, false, false, false
 
-local function draft(id)  -- of the last chunk of an artifact: rank, index of the next chunk, state, run, version
+local function draft(id)  -- state after the last chunk of an artifact: rank, next index, state, run, version
   local text = is['draft:' .. id] or redis.call('HGET', head, 'draft:' .. id) or ' 0 none - '
   local rank, next, state, version, of = text:match('^(%S*) (%d+) (%S+) (%S+) (.*)$')
   return rank, tonumber(next), state == 'open' and of == is.failed and 'failed' or state, of, version
@@ -45,19 +45,19 @@ local function is_new(fence)
   if fence.kind == 'chunk' then
     return is_new_chunk(fence)
   elseif fence.kind == 'created' then
-    lists_follow = true  -- also if the process that created it died before they did
+    lists_follow = true  -- also if the process that created it died before the lists followed
     return not is.task
   elseif fence.kind == 'narration' then
     return not is.state or is.state == 'submitted' or is.state == 'working'
   elseif fence.kind == 'status' then
-    local is_again = is.status_run == run and fence.rank == is.rank  -- its process may have died before lists followed
+    local is_again = is.status_run == run and fence.rank == is.rank  -- a process may have died before the lists followed
     has_status, lists_follow = has_status or is_again, lists_follow or is_again
     return is.status_run ~= run or fence.rank > is.rank
   end
   return true
 end
 
-local function follows_loss(fence)  -- whether statuses before this one, or content that it requires, are missing
+local function follows_loss(fence)  -- true if earlier statuses, or content that this one requires, are missing
   local before = is.status_run and (is.status_run == run or is.status_run == '') and is.version
   if fence.after > tonumber(before or is.status_run and fence.after or 0) then return true end
   for _, id in ipairs(fence.artifacts) do
@@ -70,7 +70,7 @@ end
 local function take_status(fence, event)
   local is_lost = not is_forced and follows_loss(fence)
   if is.state ~= fence.state then states[#states + 1] = fence.state end
-  -- Lists may learn later that a task begins to work: their readers, and the sweep, look at those that are submitted.
+  -- Lists may follow later when a task begins to work: their readers and the sweep check submitted tasks.
   lists_follow = lists_follow or is.state ~= 'submitted' or fence.state ~= 'working'
   set('ids', (is.ids or ' ') .. fence.ids)
   if fence.used then set('used', fence.used) end

@@ -1,9 +1,9 @@
-"""The contexts of owners: what each is called, what its tasks are and have used, how long it is kept.
+"""The contexts of owners: their titles, tasks, usage and retention.
 
 `enter.lua` notes a task in the record of its context when it lists the task. Fields of the record: `title`;
-`titled`, the task whose first words it is, if nobody has given another; `created`; `task:<id>`, see
+`titled`, the task whose first words are the title, unless a user has set another; `created`; `task:<id>`, see
 `_NotedTask`; `open`, the number of tasks that have not ended; `input`, `output`, `cost` and `unpriced`, the
-usage of deleted tasks; `retention` and `keep:<task id>`, the seconds for which somebody wants it to be kept.
+usage of deleted tasks; `retention` and `keep:<task id>`, the retention set by users, in seconds.
 """
 
 import json
@@ -50,10 +50,10 @@ from everloop.workflows.contract.names import context_key
 _TASK, _KEEP = "task:", "keep:"
 _OPEN, _ENDED, _MESSAGE = "1", "0", "-"
 _USED = ("input", "output", "cost", "unpriced")
-"""Cost in billionths of a dollar; `unpriced`: of how many tasks nobody knows it."""
+"""Cost in billionths of a dollar; `unpriced`: number of tasks of unknown cost."""
 
 MOST_LOOKED_AT = 1000
-"""Contexts of which one page is made."""
+"""Maximum of contexts that are searched for one page."""
 
 _Scored = tuple[str, float]
 
@@ -63,20 +63,20 @@ _NOTHING_USED = ("0", "0", "0", "0")
 
 
 class _NotedTask(NamedTuple):
-    """What the record of a context has of a task, or of a message that was answered without one, in words."""
+    """A task, or a message answered without one, in the record of a context. Each field is a word."""
 
     created: str
     changed: str
     agent: str
     open: str
-    """`1`, or `0` after its end; `-` of a message."""
+    """`1` if open, `0` after the end, `-` for a message."""
     used: tuple[str, ...]
     """In the order of `_USED`."""
     revision: str
 
     @classmethod
     def parse(cls, field: str) -> "_NotedTask | None":
-        """Return the words of a field; None where there is none."""
+        """Return the words of a field; None if it is missing."""
         if not field:
             return None
         created, changed, agent, is_open, *used, revision = field.split()
@@ -89,7 +89,7 @@ class _NotedTask(NamedTuple):
 
 @dataclass(frozen=True)
 class ContextTask:
-    """A task of a context, or a message that was answered without one, while the context is known."""
+    """A task of a context, or a message answered without one, as long as the context is stored."""
 
     task_id: str
     agent_id: str
@@ -97,14 +97,15 @@ class ContextTask:
     changed_at: datetime
     is_open: bool
     retention: timedelta | None = None
-    """How long it is kept after its end; None: as the settings say."""
+    """Retention after the end; None: as configured."""
 
 
 @dataclass(frozen=True)
 class ContextInfo:
-    """What is known of a context. `retention`: how long all of it is kept after the last status of a task.
+    """The stored facts of a context.
 
-    `open_tasks` have not ended.
+    `retention`: time from the last status of a task to the deletion of the context. `open_tasks`: number of
+    tasks that have not ended.
     """
 
     owner: str
@@ -121,20 +122,20 @@ class ContextInfo:
 
     @property
     def end(self) -> datetime | None:
-        """Until when it is kept; None: its settings say so, or a task of it has not ended."""
+        """The time of its deletion; None: as configured, or a task has not ended."""
         return None if self.retention is None or self.open_tasks else self.updated_at + self.retention
 
 
 @dataclass(frozen=True)
 class ContextPage:
-    """Contexts, those first whose tasks changed last; `next_page_token` is empty at the end."""
+    """Contexts, the most recently changed first; `next_page_token` is empty at the end."""
 
     contexts: tuple[ContextInfo, ...]
     next_page_token: str
 
 
 class DueContext(NamedTuple):
-    """A context at which somebody has to look, `since` when in seconds."""
+    """A context whose retention is to be checked, `since` a time in seconds."""
 
     owner: str
     context_id: str
@@ -142,10 +143,10 @@ class DueContext(NamedTuple):
 
 
 class Contexts:
-    """Lists contexts and changes what people say of them. Safe to call from several processes at once.
+    """Lists contexts and sets their titles and retention. Safe to call from several processes at once.
 
-    `artifact_ttl` is how long artifacts are kept: a context that has some is known for so long (default 30
-    days).
+    `artifact_ttl` is the retention of artifacts (default 30 days). The record of a context with artifacts is
+    stored for at least as long.
     """
 
     def __init__(self, redis: Redis, artifact_ttl: timedelta = ARTIFACT_TTL) -> None:
@@ -155,9 +156,9 @@ class Contexts:
         self._prolong = redis.register_script(scripts_text("log/prolong.lua"))
 
     async def page(self, owner: str, size: int, token: str = "", query: str = "") -> ContextPage:
-        """Return contexts of an owner; with `query` those in whose title it stands, in any case.
+        """Return contexts of an owner; with `query` those whose title contains it, ignoring case.
 
-        At most 1,000 are looked at: then the page may have fewer than `size`, and is not the last one.
+        Searches at most 1,000 contexts: a page may have fewer than `size` without being the last one.
 
         Raises:
             InvalidPageTokenError: the token was not made by this method.
@@ -180,7 +181,7 @@ class Contexts:
         return ContextPage(tuple(found), encode_page_token(at) if at else "")
 
     async def get(self, owner: str, context_id: str) -> ContextInfo | None:
-        """Return a context with its tasks; None if nothing is known of it."""
+        """Return a context with its tasks; None if it is unknown."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             pipeline.hgetall(context_info_key(owner, context_id))
             pipeline.zscore(owner_contexts_key(owner), word(context_id))
@@ -188,29 +189,29 @@ class Contexts:
         return self._context(owner, context_id, fields, int(updated)) if fields and updated else None
 
     async def set_title(self, owner: str, context_id: str, title: str) -> bool:
-        """Give a context another title; return whether there is one."""
+        """Set the title of a context; return whether the context exists."""
         sealed = seal_title(title, owner, context_id, self._cipher)
         return await self._change(owner, context_id, "title", sealed, "titled", "")
 
     async def set_retention(
         self, owner: str, context_id: str, retention: timedelta | None, task_id: str = ""
     ) -> bool:
-        """Say how long a context, or one of its tasks, is kept; None: as the settings say.
+        """Set the retention of a context, or of one of its tasks; None: as configured.
 
-        Return whether there is such a context. The housekeeping looks at it from now on.
+        Return whether the context exists. The housekeeping checks it from now on.
         """
         name = _KEEP + task_id if task_id else "retention"
         seconds = str(int(retention.total_seconds())) if retention else ""
         member = f"{word(owner)} {word(context_id)}"
-        # First, so that whoever dies in between leaves nothing that nobody looks at; again, because somebody
-        # may have looked meanwhile.
+        # Before the change, so that the housekeeping checks it even if this process dies in between; again
+        # after it, because the housekeeping may have checked it meanwhile.
         await self._redis.zadd(RETENTIONS_KEY, {member: time.time()})
         is_stored = await self._change(owner, context_id, name, seconds)
         await self._redis.zadd(RETENTIONS_KEY, {member: time.time()})
         return is_stored
 
     def noted(self, task: TaskIdentity, field: str, listing: Listing, seconds: int) -> list[str | int]:
-        """Return what `enter.lua` takes of the context of a task, whose record has this field of it now."""
+        """Return the arguments of `enter.lua` for a task's context, by the present field of its record."""
         before, at = _NotedTask.parse(field), time_word(listing.at)
         is_newest = not before or position_order(before.revision) <= position_order(listing.revision)
         noted = _NotedTask(
@@ -224,15 +225,15 @@ class Contexts:
         return _noting(task, before, noted if is_newest or not before else before, listing.title, seconds)
 
     def noted_answer(self, task: TaskIdentity, field: str, title: str, seconds: int) -> list[str | int]:
-        """Return the same of a message that was answered without a task."""
+        """Return the same for a message that was answered without a task."""
         before, at = _NotedTask.parse(field), time_word(microseconds(task.created_at))
         noted = _NotedTask(at, at, word(task.agent_id), _MESSAGE, _NOTHING_USED, START)
         return _noting(task, before, before or noted, title, seconds)
 
     async def forget_task(self, owner: str, context_id: str, task_id: str) -> bool:
-        """Let a context know no more of a task; return whether it did. What it has used stays counted.
+        """Remove a task from the record of its context; return whether it was there. Its usage stays counted.
 
-        If its title is how that task began, it gets another one.
+        If the title of the context was made of this task, it is made of another one.
         """
         key = context_info_key(owner, context_id)
 
@@ -260,14 +261,14 @@ class Contexts:
         return was_known
 
     async def prune(self, owner: str) -> None:
-        """Take those out of the list of an owner of which Redis has forgotten all."""
+        """Remove contexts whose records have expired from the list of an owner."""
         key = owner_contexts_key(owner)
         for context_id in await self.ids(owner):
             if not await self._redis.exists(context_info_key(owner, context_id)):
                 await self._redis.zrem(key, word(context_id))
 
     async def prolong(self, owner: str, context_id: str, left: timedelta, task_ids: Iterable[str]) -> None:
-        """Let the record of a context, and some of its tasks, live for at least so long from now on."""
+        """Keep the record of a context, and some of its tasks, for at least this time from now on."""
         seconds = int(left.total_seconds())
         await self._prolong(keys=[context_info_key(owner, context_id)], args=[seconds])
         for task_id in task_ids:
@@ -275,15 +276,15 @@ class Contexts:
             await self._prolong(keys=keys, args=[seconds])
 
     def ask_retention(self, pipeline: Pipeline, task: TaskIdentity) -> None:
-        """Ask for how many seconds somebody said that a task is kept, and its context."""
+        """Queue a query for the retention that users have set for a task and its context, in seconds."""
         pipeline.hmget(context_info_key(task.owner, task.context_id), _KEEP + task.task_id, "retention")
 
     async def outlast(
         self, task: TaskIdentity, retention: Sequence[str | None], *, has_artifacts: bool
     ) -> None:
-        """Let a task that has just ended live as long as somebody said, and its context as its artifacts do.
+        """Keep a task that has just ended for its set retention, and its context as long as its artifacts.
 
-        `retention`: see `ask_retention`. The housekeeping does so, too, but later than events expire.
+        `retention`: see `ask_retention`. The housekeeping does so, too, but only after events have expired.
         """
         if seconds := next(filter(None, retention), None):
             await self.prolong(task.owner, task.context_id, timedelta(seconds=int(seconds)), [task.task_id])
@@ -291,7 +292,7 @@ class Contexts:
             await self.prolong(task.owner, task.context_id, self._artifact_ttl, [])
 
     async def due(self, most: int) -> list[DueContext]:
-        """Return those at which somebody has to look now."""
+        """Return contexts whose retention is to be checked now."""
         found = await self._redis.zrangebyscore(RETENTIONS_KEY, "-inf", time.time(), 0, most, withscores=True)
         scored = cast("list[_Scored]", found)
         pairs = ((*map(unword, member.split(" ")),) for member, _ in scored)
@@ -300,9 +301,9 @@ class Contexts:
         ]
 
     async def look_again(self, due: DueContext, at: datetime | None) -> None:
-        """Let a context be looked at then; None: never, because nobody has said how long it is kept.
+        """Set the time of the next check of a context; None: never, because no retention is set.
 
-        If somebody has said so since it was due, it stays due.
+        If a retention was set since the context was due, it stays due.
         """
         member = f"{word(due.owner)} {word(due.context_id)}"
 
@@ -317,12 +318,12 @@ class Contexts:
         await transact(self._redis, replace, RETENTIONS_KEY)
 
     async def ids(self, owner: str, most: int | None = None) -> list[str]:
-        """Return the ids of contexts of an owner, of all or so many at most."""
+        """Return the ids of an owner's contexts, at most `most` (None: all)."""
         found = await self._redis.zrange(owner_contexts_key(owner), 0, most - 1 if most else -1)
         return list(map(unword, cast("list[str]", found)))
 
     async def forget(self, owner: str, context_id: str) -> bool:
-        """Forget a context and its place in lists, unless it has a task; return whether it did."""
+        """Delete a context and its place in lists, unless it has a task; return whether it did."""
         key = context_info_key(owner, context_id)
 
         async def forget(pipeline: Pipeline) -> tuple[bool, bool]:
@@ -342,10 +343,10 @@ class Contexts:
     async def forget_if_empty(
         self, owner: str, context_id: str, has_content: Callable[[], Awaitable[bool]]
     ) -> bool:
-        """Forget a context that has neither a task nor content; return whether it did.
+        """Delete a context that has neither a task nor content; return whether it did.
 
-        Content is kept where no step of ours can see it: it is asked for again afterwards, and a context in
-        which something was put meanwhile is brought back.
+        Content is stored where the deleting step cannot check it. So it is checked again afterwards, and the
+        context is restored if content was added meanwhile.
         """
         key, listed = context_info_key(owner, context_id), owner_contexts_key(owner)
         async with self._redis.pipeline(transaction=False) as pipeline:
@@ -372,7 +373,7 @@ class Contexts:
         return False
 
     async def _change(self, owner: str, context_id: str, *fields: str) -> bool:
-        """Set fields of the record of a context, if there is one; an empty value removes the field."""
+        """Set fields of the record of a context, if it exists; an empty value removes the field."""
         key, values = context_info_key(owner, context_id), dict(zip(fields[::2], fields[1::2], strict=True))
 
         async def change(pipeline: Pipeline) -> bool:
@@ -385,7 +386,7 @@ class Contexts:
         return await transact(self._redis, change, key)
 
     async def _entries(self, key: str, after: IndexEntry | None, count: int) -> list[IndexEntry]:
-        """Return contexts behind a place, the newest first; of one time the greatest name is the first."""
+        """Return contexts after an entry, the newest first; at equal times the greatest name first."""
         newest = after.score if after else "+inf"
         found = cast(
             "list[_Scored]",
@@ -424,23 +425,23 @@ class Contexts:
             purpose = title_purpose(owner, context_id)
             return json.loads(self._cipher.unseal_text(sealed, purpose)) if sealed else ""
         except EncryptionError as error:
-            # One that cannot be decrypted must not hide all others.
+            # A title that cannot be decrypted must not hide the other contexts.
             _log.warning("title of a context cannot be read", context_id=context_id, reason=str(error))
             return ""
 
 
 def context_keys(owner: str, context_id: str) -> list[str]:
-    """Return the keys that `enter.lua` takes of the context of a task."""
+    """Return the keys of `enter.lua` for the context of a task."""
     return [owner_contexts_key(owner), context_info_key(owner, context_id)]
 
 
 def artifacts_key(task: TaskIdentity) -> str:
-    """Return the key that is there if the context of a task has artifacts."""
+    """Return the key that exists if the context of a task has artifacts."""
     return context_artifacts_key(context_key(task.owner, task.context_id))
 
 
 _TOGETHER = 100
-"""Contexts of one microsecond that may stand before a place."""
+"""Maximum of contexts with the same microsecond as the last entry of a page."""
 
 
 def _noting(

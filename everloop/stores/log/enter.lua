@@ -1,10 +1,10 @@
--- Replaces what the lists of an owner say of a task, unless another process has replaced it.
+-- Replaces the rows of a task in the lists of its owner, unless another process has replaced them.
 --
 -- KEYS    rows, announced tasks; with a change of the task's context also the contexts of the owner and the record of this one
--- ARGV    task id; its row and its field of the record, as they are expected ('': none); rows to remove and rows to add, each a line
---         of a context: the new field; its word among the contexts and the time there; its title ('': none); change of the number
---         of open tasks; seconds that the record lives after the last one has ended
--- Answer  the row and the field that stood there: where others were expected nothing has changed
+-- ARGV    task id; its expected row and its expected field of the record ('': none); rows to remove and rows to add, one a line;
+--         for a context: the new field; its word and time in the list of contexts; its title ('': none); change of the number
+--         of open tasks; seconds that the record lives after the end of the last task
+-- Answer  the stored row and field; if they differ from the expected ones, nothing has changed
 local rows, announced, contexts, record = unpack(KEYS)
 local task, row, field, removed, added, noted, context, at, title, opened, seconds = unpack(ARGV)
 local found = {

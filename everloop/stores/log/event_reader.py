@@ -22,15 +22,15 @@ from everloop.stores.log.log_codec import LogCodec
 from everloop.stores.log.log_types import START, StreamedEvent
 
 _WAKE_TTL = 600
-"""Seconds that a wake entry lives: longer than a reader pauses between two reads."""
+"""Lifetime of a wake entry in seconds: longer than the pause of a reader between two reads."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 _LOOK_AGAIN = 5.0
-"""Seconds after which a stream of a cluster is read without news of it: these may have been lost."""
+"""Seconds after which a stream of a cluster is read without a notification, which may have been lost."""
 
 _PAUSE = 0.05
-"""Seconds until a stream is read again whose slot moves."""
+"""Seconds until the next read of a stream whose slot is moving."""
 
 _Entry = tuple[str, dict[str, str]]
 _Stream = tuple[str, Sequence[_Entry]]
@@ -38,10 +38,10 @@ _Command = tuple[str | int, ...]
 
 
 class RedisEventReader:
-    """The one reader of a process; one `read` at a time.
+    """The single reader of a process, with one `read` at a time.
 
-    A read holds one connection of the pool while it blocks. Events of a kind that this version does not
-    know, or that cannot be decrypted, are skipped with a warning.
+    A read holds one connection of the pool while it blocks. Events of an unknown kind, and events that cannot
+    be decrypted, are skipped with a warning.
     """
 
     def __init__(self, redis: Redis) -> None:
@@ -50,7 +50,7 @@ class RedisEventReader:
         self._skipped: dict[str, tuple[str, str]] = {}
 
     async def read(self, positions: Mapping[str, str], *, wait: float, limit: int) -> list[StreamedEvent]:
-        """Return what `TaskViews.read` promises; it may return early, with nothing."""
+        """Return the events of `TaskViews.read`; may return early without events."""
         self._skipped = {task_id: skip for task_id, skip in self._skipped.items() if task_id in positions}
         task_ids = {log_key(task_id): task_id for task_id in positions}
         streams = {key: self._first_unread(task_id, positions[task_id]) for key, task_id in task_ids.items()}
@@ -61,13 +61,13 @@ class RedisEventReader:
         return events
 
     async def wake(self) -> None:
-        """End the read that waits now, or else the next one."""
+        """End the waiting read, or else the next one."""
         await self._streams.wake()
 
     def _first_unread(self, task_id: str, position: str) -> str:
-        """Return the position to read on from: behind what was skipped right after the caller's position.
+        """Return the position to read from: after the events that were skipped after the caller's position.
 
-        The caller never gets skipped events; without this the read would find them again at once.
+        Callers do not see skipped events, so the next read would return at once with the same ones.
         """
         requested, skipped_to = self._skipped.get(task_id, ("", ""))
         return skipped_to if requested == position else position
@@ -84,7 +84,7 @@ class RedisEventReader:
         try:
             event = LogCodec(task_id, self._cipher).entry(fields).event
             return StreamedEvent(task_id, position, event, follows_loss="lost" in fields)
-        except EncryptionError as error:  # of one task; the others are to go on
+        except EncryptionError as error:  # concerns one task; the others go on
             _log.error("event skipped", task_id=task_id, position=position, problem=str(error))
             return None
         except ValidationError as error:
@@ -94,7 +94,7 @@ class RedisEventReader:
 
 
 class _Streams:
-    """Reads streams of one server, by one XREAD that blocks. Where there are none Redis is not asked."""
+    """Reads streams of one server with one blocking XREAD. Without streams, it sends no command."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -126,7 +126,7 @@ class _Streams:
     async def _read(
         self, positions: Mapping[str, str], limit: int, block: int | None = None
     ) -> list[_Stream]:
-        # BLOCK 0 would wait for ever, so a read that must not wait goes without BLOCK.
+        # BLOCK 0 would wait for ever, so a read that must not wait omits BLOCK.
         requested = {**positions, self._wake_key: self._woken_at}
         reply = cast("list[_Stream]", await self._redis.xread(requested, count=limit, block=block))
         for key, entries in reply:
@@ -150,24 +150,24 @@ class _Streams:
 
 
 class _ClusterStreams:
-    """Reads many streams of a cluster, and waits for more: one connection to each node that has some.
+    """Reads streams of a cluster and waits for entries, with one connection to each node that has streams.
 
-    XREAD cannot block at streams of several slots. So a connection reads each stream once, and lets the node
-    tell when it has changed since (CLIENT TRACKING, which is meant for caches; a script that adds to a stream
-    need not do anything for it). That takes a round trip more than a read that blocks, and of the server,
-    where streams are many, a tenth. One caller at a time may wait.
+    XREAD cannot block on streams of several slots. So a connection reads each stream once, and the node
+    notifies it of changes (CLIENT TRACKING, made for caches; it works without an action of the appending
+    script). That costs one round trip more than a blocking read, and with many streams a tenth of the
+    server's work. One caller at a time may wait.
 
-    A primary may show entries that its successor lacks. So where another node has a stream now, it has to
-    hold the entry that was read last; else its next one is marked, as by `append.lua`.
+    A primary may show entries that its successor lacks. So if a stream has moved to another node, the last
+    entry that was read must exist there; otherwise the next one is marked, as by `append.lua`.
     """
 
     def __init__(self, cluster: ClusterRedis) -> None:
         self._cluster = cluster
         self._nodes: dict[str, _TrackedNode] = {}
         self._read_to: dict[str, str] = {}
-        """Stream → position that nothing followed, and its node has told of nothing since."""
+        """Stream → its last position, if its node has notified no change since."""
         self._read_at: dict[str, str] = {}
-        """Stream → address of the node that it was read from last."""
+        """Stream → address of the node of the last read."""
         self._torn = set[str]()
         self._looked_at = 0.0
         self._woken = asyncio.Event()
@@ -227,7 +227,7 @@ class _ClusterStreams:
         return found
 
     async def _check_new_owner(self, address: str, keys: list[str], positions: Mapping[str, str]) -> None:
-        """Note of which streams a node lacks the entry that was read last, from another one."""
+        """Note the streams that were last read from another node and lack the last read entry on this one."""
         others = [key for key in keys if self._read_at.get(key, address) != address]
         moved = [key for key in others if positions[key] != START]
         commands: list[_Command] = [("XRANGE", key, positions[key], positions[key]) for key in moved]
@@ -249,7 +249,7 @@ class _ClusterStreams:
             raise
 
     async def _note_error(self, error: Exception, address: str) -> None:
-        """Go on with what other streams have; this one is read again."""
+        """Continue with the other streams; this one is read again."""
         if isinstance(error, MovedError):
             self._cluster.note_move(error, address)
         elif isinstance(error, AskError | TryAgainError):
@@ -259,7 +259,7 @@ class _ClusterStreams:
             raise error
 
     async def _wait_for_news(self, seconds: float) -> None:
-        """Wait until a stream has changed, somebody wakes us, or for so long."""
+        """Wait until a stream has changed, `wake` is called, or the time is over."""
         waiting = {asyncio.create_task(node.wait()): address for address, node in self._nodes.items()}
         woken = asyncio.create_task(self._woken.wait())
         try:
@@ -278,14 +278,14 @@ class _ClusterStreams:
                 self._read_to.pop(key, None)
 
     async def _drop(self, address: str) -> None:
-        """Close a connection: what its node would have told is lost, so all streams are read again."""
+        """Close a connection. Its notifications are lost, so all its streams are read again."""
         self._read_to.clear()
         if node := self._nodes.pop(address, None):
             await node.close()
 
 
 class _TrackedNode:
-    """A connection whose node tells which of the keys that were read by it have changed since."""
+    """A connection whose node notifies it of changes of the keys that it has read."""
 
     def __init__(self, pool: ConnectionPool, connection: Any) -> None:  # noqa: ANN401 -- redis-py lets its type open
         self._pool = pool
@@ -316,7 +316,7 @@ class _TrackedNode:
         return replies
 
     async def wait(self) -> None:
-        """Wait until a key has changed; a wait that is cancelled loses nothing."""
+        """Wait until a key has changed. A cancelled wait loses no changes."""
         while not self.changed:
             await self._connection.read_response(
                 timeout=math.inf, push_request=True, disconnect_on_error=False

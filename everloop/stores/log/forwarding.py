@@ -1,6 +1,6 @@
-"""What the subscribers of a client's task get of an event of a sub-agent's task. Pure.
+"""The forwarding of a sub-agent's events to the subscribers of the client's task. Pure.
 
-The rules stand in `everloop.workflows.contract.events`.
+The rules are in `everloop.workflows.contract.events`.
 """
 
 import json
@@ -12,11 +12,11 @@ from everloop.workflows.contract.names import child_path, is_child_task_id
 from everloop.workflows.contract.parts import is_sendable
 
 MAX_FORWARDED_BYTES = 66_000
-"""Of an event as JSON, so that the largest answer that comes whole has room. Of a larger event its short
-fields are forwarded: what it holds stands elsewhere."""
+"""Maximum size of a forwarded event as JSON, enough for the largest answer in one piece. Of a larger event,
+only the short fields are forwarded; its content is stored elsewhere."""
 
 MAX_CUT_CHARACTERS = 1_000
-"""Of each text of an event that is cut."""
+"""Maximum length of each text of a cut event."""
 
 _INTERNAL = {"received", "questions", "shows", "content"}
 """Messages between agents, questions of the client's task, the required content of a view, and content of
@@ -24,7 +24,7 @@ earlier chunks."""
 
 
 def forwarded(task_id: str, event: TaskEvent) -> SubAgentEvent | None:
-    """Return what is forwarded to the task of the client; None for nothing."""
+    """Return the event for the client's task; None if it is not forwarded."""
     if not is_child_task_id(task_id) or isinstance(event, TaskCreated):
         return None
     content = event.model_dump(mode="json", exclude=_INTERNAL)
@@ -32,13 +32,13 @@ def forwarded(task_id: str, event: TaskEvent) -> SubAgentEvent | None:
 
 
 def _fits(content: dict[str, JsonValue]) -> bool:
-    """Whether clients can be sent an event, and it is not too large to be sent beside all others."""
+    """Return True if an event can be sent to clients and is small enough to forward."""
     text = json.dumps(content, ensure_ascii=False)
     return len(text.encode(errors="replace")) <= MAX_FORWARDED_BYTES and is_sendable(content)
 
 
 def _cut(content: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return numbers and beginnings of texts: of a chunk, which artifact it belongs to, and where."""
+    """Return an event's numbers and the beginnings of its texts, such as a chunk's artifact and index."""
     kept = {name: _shortened(value) for name, value in content.items() if not isinstance(value, dict | list)}
     return {**kept, "cut": True}
 

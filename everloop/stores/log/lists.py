@@ -1,8 +1,9 @@
-"""Lists of tasks: what a new status changes in them, and pages of what they hold.
+"""Lists of tasks: their update after a new status, and their pages.
 
-They lie in slots of their own and follow the views in a second step, which may be repeated; one that comes
-late changes nothing. What a process left undone that died in between is done by whoever publishes the status
-again, by the sweep, or by `everloop reindex`. That a task begins to work is told by whoever reads a list.
+Lists are stored in slots of their own and updated after the views, in a second step. The step may be
+repeated; a late one changes nothing. If a process dies before the second step, the retry of the status, the
+sweep or `everloop reindex` does it. The change from submitted to working is entered by the next reader of a
+list.
 """
 
 import time
@@ -59,27 +60,27 @@ _ENTER = scripts_text("log/enter.lua")
 _ENTER_SHA = sha_of(_ENTER)
 
 _EXPIRED = 500
-"""Tasks whose views have expired that are taken out of the lists at once."""
+"""Maximum of expired tasks that are removed from the lists at a time."""
 
 _MOST_BEGUN = 200
-"""So many tasks that were submitted are looked at at once before a page is read."""
+"""Maximum of submitted tasks that are checked at a time before a page is read."""
 
 _STATUS_FIELDS = ("task", "status_run", "event")
-"""Of the head of a log: its view without history and artifacts."""
+"""Fields of the head of a log that make a view without history and artifacts."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A task on a page; of one that is too large, its size: history and artifacts are left out."""
+    """A task on a page. `size` is set if it is too large: its history and artifacts are left out."""
 
     entry: IndexEntry
     size: int = 0
 
 
 class _Found(NamedTuple):
-    """A task of a page; one that cannot be decrypted has no view."""
+    """A task of a page. `view` is None if it cannot be decrypted."""
 
     row: _Row
     is_there: bool
@@ -87,11 +88,11 @@ class _Found(NamedTuple):
 
 
 class TaskLists:
-    """Answers queries for tasks; a page costs the same however many tasks there are, whatever the filters.
+    """Answers queries for tasks. The cost of a page depends on neither the number of tasks nor the filters.
 
-    Of each owner there are lists of the tasks with one agent, and of each scope one of the tasks that wait
-    for somebody with it, others than their owner. `seconds` is how long views are kept after the end,
-    `context_ttl` at least what is known of a context after its last task has ended.
+    Each owner has lists of the tasks with each agent. Each scope has a list of the tasks that wait for an
+    answer by its holders instead of their owner. `seconds` is the retention of views after the end,
+    `context_ttl` the minimum retention of the record of a context after its last task has ended.
     """
 
     def __init__(self, redis: Redis, seconds: int, context_ttl: timedelta, contexts: Contexts) -> None:
@@ -102,7 +103,7 @@ class TaskLists:
         self._context_seconds = max(int(context_ttl.total_seconds()), seconds)
 
     async def enter(self, listing: Listing) -> None:
-        """Let the lists say what a view says; nothing changes where they know a later status."""
+        """Enter the status of a view into the lists, unless they have a later one."""
         task, row, published = listing.task, self._row(listing), place_among_open(listing.revision)
         has_ended = listing.state.is_terminal
 
@@ -123,7 +124,7 @@ class TaskLists:
         before, (retention, _, *has_artifacts) = await self._replace(keys, task.task_id, change, follow)
         if has_ended:
             await self._contexts.outlast(task, retention, has_artifacts=any(has_artifacts))
-        if before and not before.precedes(listing.revision):  # nor does this say whether it is open
+        if before and not before.precedes(listing.revision):  # too old to decide whether it is open
             await remove_older(self._redis, OPEN_TASKS_KEY, listing.open_entry, published)
         elif listing.scopes or (before and before.scopes):
             await self._list_waiting(listing, before.scopes if before else ())
@@ -148,10 +149,10 @@ class TaskLists:
         change: Callable[[Row | None, str], "_Change"],
         follow: Callable[[Pipeline], None] = lambda _: None,
     ) -> tuple[Row | None, list[Any]]:
-        """Replace the rows of a task, and what the record of its context says of it.
+        """Replace the rows of a task and its field in the record of its context.
 
-        `change` gets what stands there, and tells what `enter.lua` is to replace it by. Return the row that
-        stood there, and what was answered to the commands of `follow`.
+        `change` gets the stored row and field and returns the replacement as arguments of `enter.lua`. Return
+        the replaced row and the answers to the commands of `follow`.
         """
         expected = ["", ""]
         while True:
@@ -169,7 +170,7 @@ class TaskLists:
             expected = found
 
     async def note_answer(self, task: TaskIdentity, title: str) -> None:
-        """Let its context know of a message that was answered without a task."""
+        """Note a message that was answered without a task in the record of its context."""
 
         def change(_: Row | None, field: str) -> _Change:
             return [*_UNCHANGED, *self._contexts.noted_answer(task, field, title, self._context_seconds)]
@@ -180,7 +181,7 @@ class TaskLists:
         await self._contexts.outlast(task, [], has_artifacts=has_artifacts)
 
     async def forget(self, owner: str, task_id: str) -> bool:
-        """Take a task out of all lists, whatever became of it; return whether its owner's had it."""
+        """Remove a task in any state from all lists; return whether a list of its owner had it."""
         listed = await self._listed(owner, task_id)
         for scope in listed.scopes if listed else ():
             await self._redis.zrem(APPROVALS_KEY_PREFIX + scope, task_id)
@@ -196,13 +197,13 @@ class TaskLists:
         return Row.parse(cast("str", rows[0])) if rows else None
 
     async def tasks_of(self, owner: str, most: int) -> dict[str, str]:
-        """Return tasks that are listed of an owner, so many at most, each with its context."""
+        """Return at most `most` listed tasks of an owner, each with its context."""
         rows = await self._redis.zrangebylex(owner_tasks_key(owner), "[t ", "(t!", 0, most)
         listed = map(Row.parse, cast("list[str]", rows))
         return {row.task_id: unword(row.context) for row in listed}
 
     async def _list_waiting(self, listing: Listing, before: Sequence[str]) -> None:
-        """List a task for those whom it asks, by the time since when."""
+        """List a task under the scopes that it waits for, sorted by the start of the wait."""
         task_id = listing.task.task_id
 
         def ask(pipeline: Pipeline) -> None:
@@ -214,18 +215,18 @@ class TaskLists:
         await self._do(ask)
 
     async def count_expired(self, owner: str) -> int:
-        """Return how many tasks of an owner are listed whose views should have expired."""
+        """Return the number of listed tasks of an owner whose views should have expired."""
         return int(await self._redis.zlexcount(owner_tasks_key(owner), *_until_now()))
 
     async def expired(self, owner: str) -> list[str]:
-        """Return tasks of an owner, 500 at most, whose views should have expired."""
+        """Return at most 500 tasks of an owner whose views should have expired."""
         rows = await self._redis.zrangebylex(owner_tasks_key(owner), *_until_now(), 0, _EXPIRED)
         return _task_ids(cast("list[str]", rows))
 
     async def drop_expired(self, owner: str, task_ids: Sequence[str]) -> int:
-        """Take tasks out of the lists whose views are gone, and return how many.
+        """Remove tasks whose views have expired from the lists, and return their number.
 
-        Of others note when they will be.
+        For the others, note the time of expiry.
         """
 
         def ask(pipeline: Pipeline) -> None:
@@ -234,7 +235,7 @@ class TaskLists:
                 pipeline.pttl(head_key(task_id))
 
         found, at = await self._do(ask), _milliseconds()
-        # One without an end goes on, which the lists have yet to hear.
+        # A task without an expiry is open again; the lists are about to follow.
         lives = zip(task_ids, found[::2], found[1::2], strict=True)
         ends = {task_id: at + max(left, 1000) if is_there else 0 for task_id, is_there, left in lives}
 
@@ -249,7 +250,7 @@ class TaskLists:
         return sum(await for_each(task_ids, drop))
 
     async def page(self, query: TaskQuery) -> TaskPage:
-        """Return what `TaskViews.list_tasks` promises."""
+        """Return the page of `TaskViews.list_tasks`."""
         after = decode_page_token(query.page_token)
         await self._list_begun(query)
         while True:
@@ -259,7 +260,7 @@ class TaskLists:
             expired += [each.row.entry.name for each in found if not each.is_there]
             if not expired:
                 break
-            # Or else the page had gaps, and the total was wrong.
+            # Otherwise the page would have gaps and a wrong total.
             await self.drop_expired(query.owner, expired)
         has_more = len(entries) > len(found)
         return TaskPage(
@@ -270,7 +271,7 @@ class TaskLists:
         )
 
     async def waiting_page(self, query: WaitingQuery) -> WaitingPage:
-        """Return what `TaskViews.list_waiting` promises."""
+        """Return the page of `TaskViews.list_waiting`."""
         after = decode_page_token(query.page_token)
         limit = query.page_size + 1  # one more shows that another page follows
         lists = [await self._waiting_entries(scope, after, limit) for scope in query.scopes]
@@ -283,12 +284,12 @@ class TaskLists:
             view = self._status_view(task_id, fields)
             if view and scope in scopes_of(view.status.questions):
                 tasks.append(WaitingTask(view, scope))
-            elif view or "task" not in fields:  # somebody died before the list heard of it
+            elif view or "task" not in fields:  # a process died before it updated the list
                 await remove_older(self._redis, APPROVALS_KEY_PREFIX + scope, task_id, entry.score)
         return WaitingPage(tuple(tasks), encode_page_token(page[-1]) if len(entries) > len(page) else "")
 
     async def open_tasks(self, first: int, count: int) -> Sequence[OpenTask]:
-        """Return what `TaskViews.list_open` promises; put lists right that say something else than views."""
+        """Return the tasks of `TaskViews.list_open`; correct lists that differ from the views."""
         listed = cast(
             "list[tuple[str, float]]",
             await self._redis.zrange(OPEN_TASKS_KEY, first, first + count - 1, withscores=True),
@@ -297,7 +298,7 @@ class TaskLists:
         tasks: list[OpenTask] = []
         for (entry, published), fields in zip(listed, found, strict=True):
             listing = listing_of([fields.get(name) for name in LISTED_FIELDS])
-            is_current = listing and entry == listing.open_entry  # or else it has opened again since
+            is_current = listing and entry == listing.open_entry  # otherwise it has opened again since
             if not is_current:
                 await remove_older(self._redis, OPEN_TASKS_KEY, entry, int(published))
             if not listing:
@@ -310,7 +311,7 @@ class TaskLists:
         return tasks
 
     async def _list_begun(self, query: TaskQuery) -> None:
-        """Let the lists say which tasks work that were submitted, of many the newest and the oldest."""
+        """Enter submitted tasks that work by now into the lists; of many, the newest and the oldest."""
         if query.state not in {None, TaskState.SUBMITTED, TaskState.WORKING}:
             return
         submitted = replace(query, state=TaskState.SUBMITTED, page_size=_MOST_BEGUN, updated_since=None)
@@ -320,7 +321,7 @@ class TaskLists:
             pass
 
     async def _enter_begun(self, task_ids: Iterable[str]) -> int:
-        """List those of submitted tasks that are none any more; return how many."""
+        """Enter those of these tasks that are no longer submitted into the lists; return their number."""
         found = await self._fields([*task_ids], LISTED_FIELDS)
         listings = (listing_of([fields.get(name) for name in LISTED_FIELDS]) for fields in found)
         for listing in (begun := [each for each in listings if each and each.state != TaskState.SUBMITTED]):
@@ -335,9 +336,9 @@ class TaskLists:
     async def _entries(
         self, query: TaskQuery, after: IndexEntry | None
     ) -> tuple[int, list[IndexEntry], list[str]]:
-        """Return how many tasks match, those of the page, and tasks whose views should have expired.
+        """Return the number of matching tasks, those of the page, and tasks whose views should have expired.
 
-        One more than the page holds shows that another page follows.
+        If another page follows, its first entry is included.
         """
         key, place = owner_tasks_key(query.owner), _list_of(query)
         oldest, newest = f"[{place} {time_word(query.updated_since or 0)}", f"({place}!"
@@ -353,7 +354,7 @@ class TaskLists:
         return total, [IndexEntry(int(at), task_id) for at, task_id in pairs], _task_ids(expired)
 
     async def _found(self, query: TaskQuery, rows: Sequence[_Row]) -> list[_Found]:
-        """Read as many of these tasks as a page has room for, what is wanted of each."""
+        """Read the requested parts of these tasks, up to the size of a page."""
         if not query.with_artifacts and query.with_history == 0:
             heads = await self._fields([row.entry.name for row in rows], _STATUS_FIELDS)
             room = _count_fitting(sum(map(len, fields.values())) for fields in heads)
@@ -386,10 +387,10 @@ class TaskLists:
         return [as_read(reply) for reply in await self._do(ask)]
 
     async def _waiting_entries(self, scope: str, after: IndexEntry | None, limit: int) -> list[IndexEntry]:
-        """Return the next entries of the list of a scope, sorted; each names the task and the scope."""
+        """Return the next entries of the list of a scope, sorted. The name is the task's id and the scope."""
         key, low = APPROVALS_KEY_PREFIX + scope, "-inf"
         found: list[object] = []
-        if after is not None:  # of the same time, those that come behind it
+        if after is not None:  # entries of the same time with greater names
             found += await self._redis.zrangebyscore(key, after.score, after.score, withscores=True)
             low = f"({after.score}"
         found += await self._redis.zrangebyscore(key, low, "+inf", start=0, num=limit, withscores=True)
@@ -405,7 +406,7 @@ class TaskLists:
         return [_present(names, values) for values in await self._do(ask)]
 
     async def _do(self, ask: Callable[[Pipeline], None]) -> list[Any]:
-        """Ask in one round trip what may lie in many slots; everything may be repeated."""
+        """Send commands for keys of several slots in one round trip. All of them may be repeated."""
         try:
             return await self._pipelined(ask)
         except NoScriptError:
@@ -426,18 +427,18 @@ class TaskLists:
         try:
             return decode(LogCodec(task_id, self._cipher))
         except EncryptionError as error:
-            # One task that cannot be decrypted must not hide all others of its owner.
+            # A task that cannot be decrypted must not hide the other tasks of its owner.
             _log.warning("task left out of a list", task_id=task_id, reason=str(error))
             return None
 
 
 def owner_keys(owner: str) -> list[str]:
-    """Return the rows of an owner, and the tasks that are announced."""
+    """Return the keys of an owner's rows and announced tasks."""
     return [owner_tasks_key(owner), announced_tasks_key(owner)]
 
 
 _Change = list[str | int]
-"""What `enter.lua` takes behind what it expects."""
+"""Arguments of `enter.lua` after the expected row and field."""
 
 _UNCHANGED: _Change = ["", ""]
 
@@ -448,7 +449,7 @@ def _replaced(before: Row | None, after: Row | None) -> _Change:
 
 
 def _list_of(query: TaskQuery) -> str:
-    """Return how rows of a list begin."""
+    """Return the prefix of the rows of a list."""
     context = ANY if query.context_id is None else word(query.context_id)
     return f"l {word(query.agent_id)} {context} {query.state or ANY}"
 
@@ -468,7 +469,7 @@ def _task_ids(rows: Iterable[str]) -> list[str]:
 
 
 def _queue(pipeline: Pipeline, sha: str, keys: Sequence[str], arguments: Sequence[str | int]) -> None:
-    """Queue a script; redis-py's own way asks for its existence first."""
+    """Queue a script without the check for its existence that redis-py adds."""
     pipeline.execute_command("EVALSHA", sha, len(keys), *keys, *arguments)
 
 

@@ -1,4 +1,4 @@
-"""Writes events as the log keeps them, and reads events and snapshots. Content may be encrypted."""
+"""Encodes events for the log, and decodes events and snapshots. Content may be encrypted."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,40 +40,40 @@ ScriptArguments = list[str | int]
 _VIEW: TypeAdapter[FoldedView] = TypeAdapter(FoldedView)
 
 NO_VERSION = "-"
-"""The word for content of an artifact that is no version."""
+"""The word for content of an artifact without a version."""
 
 _EMPTY = "="
-"""The word of an empty name, which no other is."""
+"""The word for an empty name; no other name has it."""
 
 
 class LogCodec:
-    """Encodes and decodes what Redis keeps of one task."""
+    """Encodes and decodes the stored data of one task."""
 
     def __init__(self, task_id: str, cipher: Cipher) -> None:
         self._task_id = task_id
         self._cipher = cipher
 
     def append(self, events: Iterable[TaskEvent], *, follows: bool = True) -> ScriptArguments:
-        """Return events as `append.lua` takes them; `follows`: the view follows their run from now on."""
+        """Return events as arguments of `append.lua`; `follows`: the view follows their run from now on."""
         return [word for event in events for word in self._event(event, follows=follows)]
 
     def creation(self, view: TaskView) -> ScriptArguments:
-        """Return the event by which a task is created."""
+        """Return the event that creates a task."""
         status = {**self._status_fence(status_of(view)), "ids": "", "event": self._sealed(status_of(view))}
         fence = {"kind": "created", **self._static(view), "status": status}
         opening = self._cipher.seal_text(view.model_dump_json(), self._purpose)
         return [json.dumps(fence), self._sealed(TaskCreated()), opening, ""]
 
     def identification(self, view: TaskView) -> ScriptArguments:
-        """Return the fence of a task of which a snapshot tells what it is."""
+        """Return the fence of a task whose static part is in a snapshot."""
         return [json.dumps({"kind": "created", **self._static(view)}), "", "", ""]
 
     def snapshot(self, view: FoldedView) -> str:
-        """Return a snapshot as Redis keeps it."""
+        """Return a snapshot as stored in Redis."""
         return self._cipher.seal_text(_VIEW.dump_json(view).decode(), self._purpose)
 
     def folded(self, kept: str | None) -> FoldedView:
-        """Return the view of a snapshot; the empty one if there is none.
+        """Return the view of a snapshot; an empty view without a snapshot.
 
         Raises:
             EncryptionError: it cannot be decrypted.
@@ -85,7 +85,7 @@ class LogCodec:
 
         Raises:
             EncryptionError: it cannot be decrypted.
-            ValidationError: this version does not know its event.
+            ValidationError: its event is unknown to this version.
         """
         opening = fields.get("opening")
         begun = (
@@ -104,7 +104,7 @@ class LogCodec:
         return EVENT_ADAPTER.validate_json(self._cipher.unseal_text(kept, f"event {self._task_id}"))
 
     def status_view(self, identity: str | None, run: str | None, event: str | None) -> TaskView | None:
-        """Return a task without history and artifacts, by the head of its log; None if that does not know it.
+        """Return a task without history and artifacts from the head of its log; None if it is unknown there.
 
         Raises:
             EncryptionError: it cannot be decrypted.
@@ -118,7 +118,7 @@ class LogCodec:
         return task_view(FoldedView(known, status=said, status_run=run or ""))
 
     def title(self, view: TaskView) -> str:
-        """Return what its context is called if it is the first task there, as it is kept."""
+        """Return the stored title for its context if the task is the first one there."""
         said = next((message.parts for message in view.history if isinstance(message, UserMessage)), ())
         return seal_title(title_of(said), view.owner, view.context_id, self._cipher)
 
@@ -204,7 +204,7 @@ def logged_artifact(words: str) -> LoggedArtifact:
 
 
 def _rank(*numbers: int) -> str:
-    """Return numbers from -1 on as text that sorts like them."""
+    """Return numbers of at least -1 as text that sorts like them."""
     return ".".join(f"{number + 1:016d}" for number in numbers)
 
 
@@ -213,7 +213,7 @@ def _ids(messages: Sequence[Message]) -> str:
 
 
 MAX_TITLE = 80
-"""Characters of a title that is made of a message."""
+"""Maximum length of a title made of a message, in characters."""
 
 
 def title_of(parts: tuple[Part, ...]) -> str:
@@ -223,22 +223,22 @@ def title_of(parts: tuple[Part, ...]) -> str:
 
 
 def seal_title(title: str, owner: str, context_id: str, cipher: Cipher) -> str:
-    """Return what is kept of the title of a context."""
+    """Return the title of a context as it is stored."""
     return cipher.seal_text(json.dumps(title), title_purpose(owner, context_id)) if title else ""
 
 
 def title_purpose(owner: str, context_id: str) -> str:
-    """Name what the title of a context is encrypted for."""
+    """Return the purpose with which the title of a context is encrypted."""
     return f"title {quoted(owner)}:{quoted(context_id)}"
 
 
 def scopes_of(questions: Iterable[Question]) -> list[str]:
-    """Return the scopes whose holders are asked in the owner's place."""
+    """Return the scopes whose holders are asked instead of the owner."""
     return sorted({question.approvers for question in questions if not question.is_for_owner})
 
 
 def used_words(status: StatusChanged) -> str:
-    """Return what a task has used by a status, as lists count it; empty where it does not say."""
+    """Return the usage of a task from a status, as words for the lists; empty if the status has none."""
     match status.metadata.get(USAGE):
         case {"inputTokens": int(read), "outputTokens": int(written), "cost": float() | int() | None as cost}:
             return f"{read} {written} {round((cost or 0) * 1e9)} {int(cost is None)}"
@@ -247,7 +247,7 @@ def used_words(status: StatusChanged) -> str:
 
 
 def word(name: str) -> str:
-    """Return a name that clients choose as a word of the script, without spaces."""
+    """Return a name chosen by a client as a word of the script, without spaces."""
     return quoted(name) or _EMPTY
 
 
@@ -257,5 +257,5 @@ def unword(text: str) -> str:
 
 
 def is_of_unknown_kind(error: ValidationError) -> bool:
-    """Whether an event is of a kind that only a newer version knows: it changes no view."""
+    """Return True if an event is of a kind of a newer version. Such events change no view."""
     return all(each["type"] == "union_tag_invalid" for each in error.errors(include_input=False))

@@ -1,4 +1,4 @@
-"""Tasks in Redis: the log of each, and the view that it comes to."""
+"""Tasks in Redis: their logs and the views folded from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -61,25 +61,24 @@ T = TypeVar("T")
 _DRAFT = "draft:"
 
 SMALL_TAIL = 64 * 1024
-"""Bytes of the log that are read without a snapshot of them."""
+"""Bytes after the last snapshot up to which no other one is made."""
 
 
 class TaskViews:
-    """The log of every task, and the view that its entries come to by the fold.
+    """The log of every task, and the view folded from its entries.
 
-    What is old is not appended, so that every entry counts (`append.lua`). A snapshot is the fold up to a
-    position: none is needed for anything to be right. A client's task also gets what its sub-agents publish,
-    in the same step. Lists follow, and who is to be notified (`follow_up`). A call may be repeated when its
-    answer was lost: statuses and chunks count once, and what follows is done again; only events outside of
-    the view, such as a tool's progress, appear in the log again.
+    Old events are not appended, so every entry counts (`append.lua`). A snapshot is the fold up to a
+    position; it saves reading and is never required. Events of sub-agents are also appended to the log of the
+    client's task, in the same step. Lists and notifications follow (`follow_up`). A call whose answer was
+    lost may be repeated: statuses and chunks count once, and the follow-up is done again; only events outside
+    of the view, such as a tool's progress, appear in the log again.
 
-    An open task is kept, and `retention` says how long one that has ended is kept after its last event, and
-    one whose owner is not known; its events go after `EVENTS_GRACE`, or `GRACE` where somebody is to be
-    notified. `max_events` is about how many events a log keeps (default 10,000), of at most `max_bytes`
-    together. That is also how large a view may get: whoever adds to one asks first how large it is (`size`),
-    since what is published is appended, whatever its size. What is known of a context is kept as long as a
-    conversation after the last status of its tasks, at least as long as these; if it has artifacts, at least
-    as long as these.
+    Open tasks do not expire. `retention` is the lifetime of an ended task after its last event, and of a task
+    of unknown owner. Its events expire after `EVENTS_GRACE`, or `GRACE` if it has push configs. `max_events`
+    is the approximate maximum of events in a log (default 10,000), `max_bytes` the maximum of their bytes.
+    `max_bytes` also limits a view: callers check its `size` before they add to it, because events of any size
+    are appended. The record of a context lives as long as a conversation after the last status of its tasks,
+    and at least as long as its tasks and artifacts.
     """
 
     def __init__(
@@ -99,29 +98,29 @@ class TaskViews:
         self.lists = TaskLists(redis, self._ttl, retention.conversation_ttl, self.contexts)
 
     async def create(self, view: TaskView) -> None:
-        """Write the static part of a view (ids, owner, creation, history), and its status if there is none.
+        """Write the static part of a view (ids, owner, creation, history), and its status if it has none.
 
-        Does nothing where the view is already complete. Publishes `TaskCreated` when it wrote something.
+        Does nothing if the view is already complete. Publishes `TaskCreated` if it wrote something.
         """
         await self.run(self.creating(view))
 
     async def begin(self, view: TaskView, *, most: int) -> Snapshot | None:
-        """Create the view of a client's task, and return the task as it stands then, as `load` does."""
+        """Create the view of a client's task, and return the stored task, as `load` does."""
         _, snapshot = await self.run(self.creating(view), self._loading(view.task_id, most))
         return snapshot
 
     def creating(self, view: TaskView) -> Step[Published | None]:
-        """Return the step of `create`, for `run`, which does what follows."""
+        """Return the step of `create`, for `run`, which follows up."""
         arguments = self._codec(view.task_id).creation(view)
         return self._appending(view.task_id, view.run_id, arguments, ())
 
     async def publish(
         self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
     ) -> Sequence[TaskState]:
-        """Append events to the log of a task, then do what follows.
+        """Append events to the log of a task, then follow up.
 
-        Returns the states that the task took by this: none for a status that is old news, or that says
-        something new of the same state. `lease` is that of the attempt at a call which publishes them.
+        Returns the new states of the task: none for an old status, or for a status of the same state. `lease`
+        is the lease of the publishing attempt at a call.
 
         Raises:
             OvertakenError: a later attempt has claimed the call.
@@ -132,7 +131,7 @@ class TaskViews:
         return published.states
 
     async def run(self, *steps: Step[Any]) -> tuple[Any, ...]:
-        """Run scripts at the keys of one task, in one round trip, and do what follows those that publish.
+        """Run scripts at the keys of one task, in one round trip, and follow up those that publish.
 
         Raises:
             OvertakenError: as `run_scripts`.
@@ -152,19 +151,19 @@ class TaskViews:
         *,
         claims: str = "",
     ) -> Step[Published | None]:
-        """Return the step of `publish`, for `run`, which does what follows.
+        """Return the step of `publish`, for `run`, which follows up.
 
-        `claims`: only while the attempt holds the call, and its claim was answered by one of these; else
-        None.
+        With `claims`, the step publishes only while the attempt holds the call and its claim had one of these
+        answers; otherwise its result is None.
         """
         arguments = self._codec(task_id).append(events)
         return self._appending(task_id, run_id, arguments, events, lease, claims)
 
     async def follow_up(self, task_id: str, published: Published | None) -> None:
-        """Do what follows a step outside of it; whoever repeats the step repeats this.
+        """Update lists, notify and store a snapshot after a step. To be repeated whenever the step is.
 
         Raises:
-            RedisError: nobody knows how far it came.
+            RedisError: it is unknown which of these were done.
         """
         if published and published.needs_snapshot:
             await self._store_snapshot(task_id)
@@ -172,11 +171,11 @@ class TaskViews:
             await self.lists.enter(published.listing)
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
-        """Give a task the last status that its run did not publish itself, and return whether this did it.
+        """Publish the last status of a run that did not publish it itself, and return whether it was new.
 
-        It does nothing where the view is unknown or says an end already, or where it follows another run
-        whose status is later: what was found out of a run may be out of date when it arrives. An empty run
-        id is that of the run that the view follows.
+        Does nothing if the view is unknown or has ended, or if it follows another run with a later status:
+        facts about a run may be out of date on arrival. An empty run id stands for the run that the view
+        follows.
         """
         while True:
             view, position = await self._folded(task_id)
@@ -190,7 +189,7 @@ class TaskViews:
                 return True
 
     async def restore(self, view: TaskView) -> None:
-        """Put back a view that the workflow answered, except where newer events were appended meanwhile."""
+        """Restore a view from the workflow's answer, unless newer events were appended meanwhile."""
         codec, was_appended = self._codec(view.task_id), False
         while not was_appended:
             before, position = await self._folded(view.task_id)
@@ -211,25 +210,25 @@ class TaskViews:
     ) -> Snapshot | None:
         """Return view and position, or None if the view is unknown or lacks its static part.
 
-        The view has its newest `history_length` messages (None: all). Where it takes more than `most` bytes
-        (None: however many) it comes without messages and artifacts.
+        The view has its newest `history_length` messages (None: all). If it has more than `most` bytes
+        (None: no limit), it has neither messages nor artifacts.
         """
-        reads_all = history_length is not None  # what the others take is known when all are read
+        reads_all = history_length is not None  # the size of the other messages is known once all are read
         (loaded,) = await run_scripts(self._redis, self._loading(task_id, None if reads_all else most))
         return shortened(loaded, history_length, most) if loaded and history_length is not None else loaded
 
     async def size(self, task_id: str) -> int:
-        """Return how many bytes a task takes as it is stored; 0 if there is none."""
+        """Return the stored size of a task in bytes; 0 if it does not exist."""
         (found,) = await run_scripts(self._redis, reading(task_id, -1))
         return found.size
 
     async def state(self, task_id: str) -> TaskState | None:
-        """Return the state of a task, or None where `load` does; it reads nothing else."""
+        """Return the state of a task, or None if `load` would. Reads nothing else."""
         found = (await self.states([task_id])).get(task_id)
         return found and found.state
 
     async def states(self, task_ids: Sequence[str]) -> Mapping[str, ViewStatus]:
-        """Return what the views of these tasks say last; those that have none are left out."""
+        """Return the last statuses of these tasks, without tasks that have none."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for task_id in task_ids:
                 pipeline.hmget(head_key(task_id), "task", "status", "status_run")
@@ -241,27 +240,27 @@ class TaskViews:
         }
 
     async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
-        """Return clients' tasks that have not ended, whoever owns them, by when they had their last status.
+        """Return open clients' tasks of all owners, sorted by the time of their last status, oldest first.
 
-        The oldest is the first; at most `count` from that number on. What changes meanwhile may be left out.
-        Where a list says something else than the view, it is put right.
+        Returns at most `count`, beginning with number `first`. Tasks that change meanwhile may be left out.
+        Lists that differ from the views are corrected.
         """
         return await self.lists.open_tasks(first, count)
 
     async def keep_route(self, task_id: str, route: Route) -> None:
-        """Keep what became of a message that has no task of its own, as long as tasks that have ended are.
+        """Store the route of a message that has no task of its own, as long as ended tasks.
 
-        Temporal may forget it sooner, and the same message must not be answered anew.
+        Temporal may delete it sooner, and the same message must not be answered again.
         """
         sealed = self._cipher.seal_text(route.model_dump_json(), _route_purpose(task_id))
         await self._redis.set(route_key(task_id), sealed, ex=self._ttl)
 
     async def note_answer(self, view: TaskView) -> None:
-        """Let its context know of a message that was answered at once; `view` shows it as a task."""
+        """Note a message that was answered at once in its context; `view` is the message as a task."""
         await self.lists.note_answer(identity_of(view), self._codec(view.task_id).title(view))
 
     async def find(self, task_id: str, *, most: int) -> tuple[Route | None, Snapshot | None]:
-        """Return what was kept of the message whose task would have this id, and that task."""
+        """Return the stored route of the message whose task would have this id, and that task."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             pipeline.get(route_key(task_id))
             pipeline.exists(head_key(task_id))
@@ -271,7 +270,7 @@ class TaskViews:
         return route, await self.load(task_id, most=most) if is_known else None
 
     async def logged_artifacts(self, task_id: str) -> Mapping[str, LoggedArtifact]:
-        """Return what the head of a log says of each artifact, except the answer: no store has that."""
+        """Return the state of each artifact from the head of a log, without the answer: no store has that."""
         head = cast("dict[str, str]", await self._redis.hgetall(head_key(task_id)))
         logged = {
             unword(name.removeprefix(_DRAFT)): logged_artifact(words)
@@ -282,18 +281,18 @@ class TaskViews:
         return logged
 
     async def logged_artifact(self, task_id: str, artifact_id: str) -> LoggedArtifact | None:
-        """Return what the head of a log says of an artifact, None if nothing."""
+        """Return the state of an artifact from the head of a log; None if it is unknown."""
         found = cast("str | None", await self._redis.hget(head_key(task_id), _DRAFT + word(artifact_id)))
         return logged_artifact(found) if found else None
 
     async def artifact(self, task_id: str, artifact_id: str) -> Artifact | None:
-        """Return one artifact of a view, None if there is none."""
+        """Return one artifact of a view; None if it does not exist."""
         view, _ = await self._folded(task_id)
         found = view.artifacts.get(artifact_id)
         return found and artifact_of(artifact_id, found)
 
     async def forget_artifact(self, task_id: str, artifact_id: str) -> int:
-        """Take an artifact out of a view and its log; return from how many places."""
+        """Remove an artifact from a view and its log; return the number of removals."""
         removed, position = 0, START
         view, _ = await self._folded(task_id)
         if artifact_id in view.artifacts:
@@ -317,11 +316,11 @@ class TaskViews:
         return await self._reader.read(positions, wait=wait, limit=limit)
 
     async def wake(self) -> None:
-        """Make the `read` of this object that waits now, or else the next one, return at once."""
+        """Make the waiting `read` of this object, or else the next one, return at once."""
         await self._reader.wake()
 
     async def holds(self, task_id: str, position: str) -> bool:
-        """Whether reading on from a position misses nothing: it is held, or nothing came after it."""
+        """Return True if the log still has all events after a position."""
         if not is_position(position):
             return False
         async with self._redis.pipeline(transaction=True) as pipeline:
@@ -332,7 +331,7 @@ class TaskViews:
             (first, last), entries = cast(
                 "tuple[list[str | None], list[tuple[str, object]]]", await pipeline.execute()
             )
-        # XINFO's max-deleted-entry-id would not tell of the first: trimming by MAXLEN leaves it at 0-0. The
+        # XINFO's max-deleted-entry-id does not show a trimmed log: trimming by MAXLEN leaves it at 0-0. The
         # log expires before its head, and the task may go on (Reset).
         held = entries[0][0] if entries else None
         return held == first if position == START and held else position in {held, last}
@@ -340,9 +339,9 @@ class TaskViews:
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         """List the tasks of an owner, newest status first.
 
-        A task that gets a new status while a client pages moves to the front; it is neither listed twice
-        nor does it push another one out of the pages. A page ends early where it would have more than about
-        `MAX_PAGE_BYTES`. A task of which more is wanted comes without history and artifacts.
+        A task with a new status moves to the front while a client pages: it is not listed twice, and no other
+        task is skipped. A page ends early if it would have more than about `MAX_PAGE_BYTES`. A single task
+        that is larger has neither history nor artifacts.
 
         Raises:
             InvalidPageTokenError: the token was not made by this method.
@@ -350,7 +349,7 @@ class TaskViews:
         return await self.lists.page(query)
 
     async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
-        """List the tasks that ask others than their owner, those that have waited longest first.
+        """List the tasks that wait for answers of others than their owner, the longest waiting first.
 
         Raises:
             InvalidPageTokenError: the token was not made by this method.
@@ -358,7 +357,7 @@ class TaskViews:
         return await self.lists.waiting_page(query)
 
     async def _folded(self, task_id: str) -> tuple[FoldedView, str]:
-        """Return what the log of a task comes to, and its last position."""
+        """Return the folded log of a task and its last position."""
         (found,) = await run_scripts(self._redis, reading(task_id))
         return folded(self._codec(task_id), found), found.position
 

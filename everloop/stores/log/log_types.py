@@ -12,21 +12,21 @@ from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.tasks import TaskState, TaskView
 
 MAX_EVENTS = 10_000
-"""How many events of a task its log keeps, about."""
+"""Approximate maximum of events in the log of a task."""
 
 START = "0-0"
 """The position before the first event of every stream."""
 
 MAX_PAGE_BYTES = 8_000_000
-"""Of the views on one page of a list, as they are stored."""
+"""Maximum stored size of the views on one page of a list."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A view and the position of the last event folded into it, taken in one step.
+    """A view and the position of the last event folded into it, read in one step.
 
-    `size` is that of all that was asked for, in bytes, as it is stored. `left_out`: it was too much, so that
-    the view has neither history nor artifacts; these are the ids of the messages in the history.
+    `size` is the stored size of the requested parts in bytes. `left_out` is set if they exceed the limit: the
+    view has neither history nor artifacts, and these are the ids of the messages in the history.
     `is_incomplete`: Redis has lost events from before its status, or content that the status requires
     (`Shown`); its workflow and the stores have them.
     """
@@ -39,7 +39,7 @@ class Snapshot:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the view has all that was asked for."""
+        """True if the view has all requested parts."""
         return self.left_out is None
 
     @property
@@ -52,10 +52,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class OpenTask:
-    """What the view of a task says that has not ended; `at` is when, in seconds since the epoch.
-
-    `version` is the number of that status.
-    """
+    """The last status of an open task: `at` is its time in seconds since the epoch, `version` its number."""
 
     task_id: str
     state: TaskState
@@ -65,7 +62,7 @@ class OpenTask:
 
 
 class ViewStatus(NamedTuple):
-    """What a view says last: a state, the run that said so, and the number of that status."""
+    """The last status of a view: its state, the run that published it, and its number."""
 
     state: TaskState
     run_id: str
@@ -73,7 +70,7 @@ class ViewStatus(NamedTuple):
 
 
 class ListedStatus(Wire):
-    """The last status of a task, as lists show it."""
+    """The last status of a task, as stored for lists."""
 
     version: int
     state: TaskState
@@ -83,17 +80,16 @@ class ListedStatus(Wire):
 
 
 LISTED_FIELDS = ("task", "changed", "status", "status_run", "title", "opened", "used")
-"""Of the head of a log, what lists say of its task."""
+"""Fields of the head of a log from which its task is listed."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What the lists are to say of a client's task.
+    """The entry of a client's task in the lists.
 
     `revision` is the position of its status in its stream, `at` the time of the status in microseconds.
-    `scopes`: whose holders it asks in its owner's place. `title` is what its context is called if it is the
-    first one there, as it is kept; `used`: what it has used, in words. `opened`: the
-    event by which it opened again.
+    `scopes`: scopes whose holders are asked instead of the owner. `title`: the stored title for its context,
+    if the task is the first one there. `used`: its usage, in words. `opened`: the event that opened it again.
     """
 
     task: TaskIdentity
@@ -109,15 +105,15 @@ class Listing:
 
     @property
     def open_entry(self) -> str:
-        """What stands for it among all open tasks: another word each time that it opens.
+        """Its entry in the list of all open tasks: a new one each time that the task opens.
 
-        So an end that comes late takes out what it has ended, and nothing else.
+        So a late end removes the entry that it has ended, and no other.
         """
         return f"{self.task.task_id} {self.opened}".rstrip()
 
 
 def listing_of(fields: Sequence[str | None]) -> Listing | None:
-    """Return what lists are to say by these `LISTED_FIELDS`; None where nobody knows whose task it is."""
+    """Return the listing made of these `LISTED_FIELDS`; None if the owner of the task is unknown."""
     task, revision, status, run_id, title, opened, used = fields
     if not (task and revision and status):
         return None
@@ -138,11 +134,11 @@ def listing_of(fields: Sequence[str | None]) -> Listing | None:
 
 @dataclass(frozen=True)
 class Published:
-    """What became of events: the states that the task took, and what is to be done about it after the step.
+    """The result of publishing events: the new states of the task, and the work to be done after the step.
 
-    `listing` is what lists are to say now; None: nothing else. `push` are the ids of its push configs, where
-    somebody is to be notified; `is_urgent`: if nobody can be, the events are to be published again.
-    `needs_snapshot`: so much was appended since the last one, or the task has ended.
+    `listing` is the new entry in the lists; None: unchanged. `push`: ids of the push configs to notify.
+    `is_urgent`: the events are to be published again if the notification fails. `needs_snapshot`: the log
+    after the last snapshot is long, or the task has ended.
     """
 
     states: tuple[TaskState, ...] = ()
@@ -153,7 +149,7 @@ class Published:
 
 
 class LoggedArtifact(NamedTuple):
-    """What the head of a log says of an artifact: its last chunk, and the version of its content.
+    """The state of an artifact in the head of a log: its last chunk, and the version of its content.
 
     `state`: "open", "complete" or "failed". `version`: see `ArtifactChunk`.
     """
@@ -165,9 +161,9 @@ class LoggedArtifact(NamedTuple):
 
 
 class StreamedEvent(NamedTuple):
-    """An event and where it stands. Positions of one stream grow; compare them with `position_order`.
+    """An event and its position. Positions of one stream increase; compare them with `position_order`.
 
-    `follows_loss`: Redis has lost what came before this status.
+    `follows_loss`: Redis has lost events before this status.
     """
 
     task_id: str
@@ -178,11 +174,11 @@ class StreamedEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskQuery:
-    """Which tasks to list: those of `owner` with one agent, newest status first.
+    """A query for tasks of `owner` with one agent, newest status first.
 
     `updated_since` is in microseconds since the epoch, inclusive. `page_size` is 1 to 100. `page_token` is
-    opaque, from the page before; empty for the first page. Views come with their newest `with_history`
-    messages (None: all), and without artifacts unless these are wanted.
+    opaque, from the page before; empty for the first page. Views have their newest `with_history` messages
+    (None: all), and artifacts only if `with_artifacts` is set.
     """
 
     owner: str
@@ -200,8 +196,8 @@ class TaskQuery:
 class TaskPage:
     """One page of tasks. `total` counts all tasks that match; `next_page_token` is empty at the end.
 
-    `left_out`: task id → bytes that were wanted of it, where they are more than a page may have; its view has
-    neither history nor artifacts.
+    `left_out`: task id → size of its requested parts in bytes, for tasks that exceed the size of a page;
+    their views have neither history nor artifacts.
     """
 
     views: tuple[TaskView, ...]
@@ -212,9 +208,9 @@ class TaskPage:
 
 @dataclass(frozen=True)
 class WaitingQuery:
-    """Which tasks to list, of whatever owner: those that wait for somebody with one of these scopes.
+    """A query for tasks of any owner that wait for a holder of one of these scopes, the oldest first.
 
-    `page_size` and `page_token` are as for `TaskQuery`, the oldest first.
+    `page_size` and `page_token` are as for `TaskQuery`.
     """
 
     scopes: tuple[str, ...]
@@ -223,7 +219,7 @@ class WaitingQuery:
 
 
 class WaitingTask(NamedTuple):
-    """A task without history and artifacts, and the scope that it waits for; it may wait for several."""
+    """A task without history and artifacts, and one of the scopes that it waits for."""
 
     view: TaskView
     scope: str
@@ -248,13 +244,13 @@ def position_order(position: str) -> tuple[int, int]:
 
 
 def place_among_open(revision: str) -> int:
-    """Return the place of a task among all open ones. It grows with each status; their times may not."""
+    """Return the place of a task among all open ones. It increases with each status; their times may not."""
     milliseconds, sequence = position_order(revision)
     return milliseconds * 1000 + min(sequence, 999)
 
 
 def is_position(text: str) -> bool:
-    """Whether a client's text has the form of a position: two unsigned 64-bit numbers."""
+    """Return True if a client's text has the form of a position: two unsigned 64-bit numbers."""
     milliseconds, separator, sequence = text.partition("-")
     return separator == "-" and _is_unsigned_64_bit(milliseconds) and _is_unsigned_64_bit(sequence)
 
@@ -263,14 +259,14 @@ def _is_unsigned_64_bit(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= len(str(1 << 64)) and int(text) < 1 << 64
 
 
-# Where a page of a list ends, as clients hand it back.
+# Page tokens: the last entry of a page, as clients send it back.
 
 _SCORES = 2**53
-"""Sorted sets hold whole numbers exactly up to here."""
+"""Upper limit of the whole numbers that sorted sets store exactly."""
 
 
 class IndexEntry(NamedTuple):
-    """A task, or a context, in a list. They run from the greatest entry down; `score` is in microseconds."""
+    """A task or context in a list. Lists run from the greatest entry down; `score` is in microseconds."""
 
     score: int
     name: str

@@ -1,4 +1,4 @@
--- Lets keys live for some time at least, unless they live for ever, or are gone.
+-- Prolongs the lives of keys to a minimum. Keys without an expiry, and missing ones, do not change.
 --
 -- KEYS  any of one slot
 -- ARGV  seconds

@@ -1,9 +1,9 @@
--- Reads what a task's snapshot and the log behind it have.
+-- Reads the snapshot of a task and the log entries after it.
 --
 -- KEYS    head, log, snapshot
--- ARGV    bytes that it may have; of a larger one comes its head alone
--- Answer  bytes; identity, run and event of the last status, last position, whether content is lost; snapshot, entries after
---         it; or of a larger one, in place of these two, the ids of its messages
+-- ARGV    maximum of bytes; of a larger task, only the head is read
+-- Answer  bytes; identity, run and event of the last status, last position, '1' if content is lost, bytes of the log; snapshot,
+--         entries after it; for a larger task, false twice in place of these two, then the ids of its messages
 local head, log, snapshot = unpack(KEYS)
 local of = redis.call('HMGET', head, 'task', 'status_run', 'event', 'last', 'lost', 'tail')
 local size = (tonumber(of[6]) or 0) + redis.call('HSTRLEN', snapshot, 'view')

@@ -1,4 +1,4 @@
-"""Reads what the log of a task comes to: its snapshot, and the fold of the entries behind it."""
+"""Reads the view of a task: its snapshot, and the fold of the entries after it."""
 
 import sys
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _Entry = tuple[str, Sequence[str]]
 
 
 class LogRead(NamedTuple):
-    """What `read.lua` answers. `entries` is None where the task is larger than was asked for."""
+    """The answer of `read.lua`. `entries` is None if the task is larger than the limit."""
 
     size: int
     identity: str | None
@@ -34,17 +34,17 @@ class LogRead(NamedTuple):
 
 
 def log_keys(task_id: str) -> list[str]:
-    """Return the keys that the script takes."""
+    """Return the keys of the script."""
     return [head_key(task_id), log_key(task_id), snapshot_key(task_id)]
 
 
 def reading(task_id: str, most: int | None = None) -> Step[LogRead]:
-    """Return the step that reads a task, but for its head only if it has no more than `most` bytes."""
+    """Return the step that reads a task, or only its head if it has more than `most` bytes."""
     return Step(task_id, READ_SCRIPT, log_keys(task_id), [sys.maxsize if most is None else most], as_read)
 
 
 def as_read(reply: Any) -> LogRead:  # noqa: ANN401 -- as of every step
-    """Return what the script has answered."""
+    """Return the parsed answer of the script."""
     size, (identity, status_run, event, last, lost, *_), kept, entries, *ids = reply
     return LogRead(
         size,
@@ -60,7 +60,7 @@ def as_read(reply: Any) -> LogRead:  # noqa: ANN401 -- as of every step
 
 
 def folded(codec: LogCodec, found: LogRead) -> FoldedView:
-    """Return what a log comes to.
+    """Return the folded log.
 
     Raises:
         EncryptionError: it cannot be decrypted.
@@ -78,7 +78,7 @@ def folded(codec: LogCodec, found: LogRead) -> FoldedView:
 
 
 def view_of(codec: LogCodec, found: LogRead, history_length: int | None = None) -> TaskView | None:
-    """Return a view with its newest messages (None: all), or None if it is unknown.
+    """Return a view with its newest `history_length` messages (None: all), or None if it is unknown.
 
     Raises:
         EncryptionError: it cannot be decrypted.

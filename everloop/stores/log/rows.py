@@ -1,7 +1,7 @@
-"""The tasks of one owner, as rows of one sorted set. All have the same score, so that their bytes sort them.
+"""The tasks of one owner, as rows of one sorted set. All have the same score, so they are sorted by bytes.
 
-The rows of a list stand together, and those of a task are replaced at once. Rows are words without spaces,
-times have 16 digits:
+The rows of a list are adjacent; those of a task are replaced in one step. Rows consist of words without
+spaces, times have 16 digits:
 
     t <task id> <revision> <time> <state> <agent> <context> <expiry> <scope> ...   the task as it is listed
     l <agent> <context or *> <state or *> <time> <task id>   four: its places in lists, by time of its status
@@ -18,14 +18,14 @@ from everloop.stores.log.log_types import position_order
 from everloop.workflows.contract.tasks import TaskState
 
 ANY = "*"
-"""Stands in a row for any name; no word of a name is this."""
+"""The word for any name in a row; no name is encoded as this word."""
 
 _PLACES = 10**16
-"""Times in rows have so many digits."""
+"""Upper limit of the times in rows: they have 16 digits."""
 
 
 class Row(NamedTuple):
-    """What is listed of a task, in the words of its row."""
+    """The listed facts of a task, as the words of its row."""
 
     task_id: str
     revision: str
@@ -34,7 +34,7 @@ class Row(NamedTuple):
     agent: str
     context: str
     expiry: str
-    """Milliseconds; `-` while it is open."""
+    """Time in milliseconds; `-` while the task is open."""
     scopes: tuple[str, ...] = ()
 
     @classmethod
@@ -49,7 +49,7 @@ class Row(NamedTuple):
         return " ".join(("t", *self[:-1], *self.scopes))
 
     def precedes(self, revision: str) -> bool:
-        """Whether a revision is no older than this one."""
+        """Return True if a revision is at least as new as this one."""
         return position_order(self.revision) <= position_order(revision)
 
 
@@ -62,5 +62,5 @@ def rows_of(row: Row) -> list[str]:
 
 
 def time_word(at: int) -> str:
-    """Return a time as rows have it."""
+    """Return a time as a word of a row."""
     return f"{min(max(at, 0), _PLACES - 1):016d}"

@@ -1,9 +1,9 @@
--- Stores a snapshot unless there is one of a later position, and trims the log.
+-- Stores a snapshot, unless the stored one has a later position, and trims the log.
 --
 -- KEYS    head, log, snapshot, registry, push configs
--- ARGV    position; snapshot; seconds; seconds that the log lives after the end, and where somebody is notified; most events
---         and bytes of the log
--- Answer  1 if it is stored
+-- ARGV    position; snapshot; seconds; seconds that the log lives after the end without and with push configs; maximum of
+--         events and of bytes of the log
+-- Answer  1 if it is stored, otherwise 0
 local head, log, snapshot, registry, push = unpack(KEYS)
 local position, view, seconds, log_seconds, pushed_seconds, most, bytes = unpack(ARGV)
 local function after(one, other)
@@ -26,7 +26,7 @@ while length > 1 and (length > tonumber(most) or size > tonumber(bytes)) do
   redis.call('XTRIM', log, 'MAXLEN', length)
   size = redis.call('MEMORY', 'USAGE', log, 'SAMPLES', 0)
 end
-if TERMINAL[redis.call('HGET', head, 'state') or ''] then  -- it has all that the log has
+if TERMINAL[redis.call('HGET', head, 'state') or ''] then  -- the snapshot covers the log
   local left = redis.call('EXISTS', push) == 1 and pushed_seconds or log_seconds
   redis.call('HSET', registry, log, left)
   keep(registry, log, left)
