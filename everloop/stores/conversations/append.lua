@@ -1,8 +1,8 @@
--- Appends what a task has to say to a conversation, once for each task.
+-- Appends the messages of a task to a conversation, once for each task.
 --
 -- KEYS    messages, positions, summaries
--- ARGV    task id, seconds that the conversation is kept, how many messages are kept, messages
--- Answer  how many fields the positions have; nothing where the task has appended before
+-- ARGV    task id, seconds that the conversation lives, maximum of stored messages, messages
+-- Answer  number of fields of the positions; nothing if the task has appended before
 local messages, positions = KEYS[1], KEYS[2]
 local task = 'task:' .. ARGV[1]
 local start, kept, life, known = unpack(redis.call('HMGET', positions, 'start', 'kept', 'life', task))

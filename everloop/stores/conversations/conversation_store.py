@@ -25,20 +25,20 @@ from everloop.workflows.contract.messages import UserMessage
 from everloop.workflows.contract.payloads import HIDE_VALUES, Wire
 
 MAX_MESSAGES = 1000
-"""So many messages are kept of a conversation, the newest ones."""
+"""Maximum of stored messages of a conversation, the newest ones."""
 
 MAX_TASKS = 10_000
-"""So many tasks are known to have appended to a conversation, the newest ones."""
+"""Maximum of tasks that are stored as having appended to a conversation, the newest ones."""
 
 
 _MOST_TASKS = MAX_TASKS * 11 // 10
-"""Some more than are to be remembered, so that few appends have to forget some."""
+"""Number of tasks from which the oldest are deleted: above `MAX_TASKS`, so that few appends have to."""
 
 _TASK = "task:"
 
 
 class ConversationSummary(Wire):
-    """What stands for the messages from position `start` up to `end` (exclusive).
+    """A summary of the messages from position `start` up to `end` (exclusive).
 
     `level` is 0 for a summary of messages, 1 for one of summaries, 2 for one of those.
     """
@@ -52,22 +52,22 @@ class ConversationSummary(Wire):
 # Conversations in Redis. They are not rebuilt from Temporal: back them up.
 
 FORGOTTEN = UserMessage(message_id="", parts=())
-"""Stands where a message of a deleted task stood."""
+"""The placeholder of a message of a deleted task."""
 
 _MESSAGE: TypeAdapter[ConversationMessage] = TypeAdapter(ConversationMessage, config=HIDE_VALUES)
 
 
 class Conversations:
-    """Messages of contexts, which `names.context_key` names: every owner has conversations of their own.
+    """Messages of contexts, by their keys (`names.context_key`): each owner has conversations of their own.
 
-    Each message has a position, counted from 0 since the conversation began. It stays the same when the
-    oldest messages make room: of a conversation `MAX_MESSAGES` are kept, until 7 days after the last one.
-    `count_tokens` tells how many tokens a message has (default: an estimate).
+    Each message has a position, counted from 0 at the beginning of the conversation. It does not change when
+    the oldest messages are removed: `MAX_MESSAGES` are stored. `count_tokens` returns the number of tokens of
+    a message (default: an estimate).
 
-    A few keys for each context; `ttl` is how long they are kept after its last message (default 7 days).
+    Each context has a few keys. `ttl` is their lifetime after its last message (default 7 days).
 
-    Each change of a conversation is one step: of two that come at once, both are done, one after another.
-    It is put into the list of all before that.
+    Each change of a conversation is one atomic step. Before it, the conversation is added to the list of all
+    conversations.
     """
 
     def __init__(
@@ -80,13 +80,14 @@ class Conversations:
         self._append = redis.register_script(scripts_text("conversations/append.lua"))
 
     async def append(self, context: str, task_id: str, messages: Sequence[ConversationMessage]) -> None:
-        """Add what a task has to say, all of it at once; of one task this is done once.
+        """Append all messages of a task in one step, once for each task.
 
-        That is remembered of the last `MAX_TASKS` tasks, for as long as the conversation is kept.
+        The last `MAX_TASKS` tasks are stored for that, as long as the conversation.
         """
         if not messages:
             return
-        # The list of all is in a hash slot of its own; the cleanup asks each when it had its last message.
+        # The list of all conversations has a hash slot of its own; the cleanup reads the time of the last
+        # message from each conversation.
         await self._redis.zadd(CONVERSATIONS_KEY, {context: int(time.time() * 1000)}, gt=True)
         packed = [self._packed(context, message) for message in messages]
         arguments = [task_id, self._ttl, MAX_MESSAGES, *packed]
@@ -95,7 +96,7 @@ class Conversations:
             await self._forget_old_tasks(context)
 
     async def _forget_old_tasks(self, context: str) -> None:
-        """Forget that tasks have appended, but for the last `MAX_TASKS`."""
+        """Delete the fields of tasks that have appended, except the last `MAX_TASKS`."""
         positions = await self._positions(context)
         if oldest := sorted(positions, key=positions.__getitem__)[:-MAX_TASKS]:
             await self._redis.hdel(conversation_positions_key(context), *(_TASK + task for task in oldest))
@@ -109,11 +110,11 @@ class Conversations:
     async def get_recent(
         self, context: str, max_messages: int, max_tokens: int | None = None
     ) -> list[ConversationMessage]:
-        """Return the newest messages, oldest first; None for as many tokens as they have.
+        """Return the newest messages, oldest first; `max_tokens` None: no limit.
 
-        The first one is the user's, and no tool call is parted from its result. Of the last turn (a message
-        of the user and what came of it) only the beginning and the end are returned if it is too long alone;
-        nothing if not even the beginning has room.
+        The first one is the user's, and each tool call has its result. If the last turn (a message of the
+        user with all replies and tool results) exceeds the limits alone, only its beginning and its end are
+        returned; nothing if not even the beginning fits.
         """
         if max_messages < 1:
             return []
@@ -125,7 +126,7 @@ class Conversations:
         return newest_messages(newest, PromptBudget.of_tokens(max_messages, max_tokens, self.count_tokens))
 
     async def get_span(self, context: str) -> range:
-        """Return the positions of the messages that are kept."""
+        """Return the positions of the stored messages."""
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.hget(conversation_positions_key(context), "start")
             pipeline.llen(conversation_key(context))
@@ -133,7 +134,7 @@ class Conversations:
         return range(int(start or 0), int(start or 0) + count)
 
     async def get_range(self, context: str, start: int, end: int) -> list[ConversationMessage]:
-        """Return the messages from position `start` up to `end` (exclusive), as far as they are kept."""
+        """Return the stored messages from position `start` up to `end` (exclusive)."""
         key, positions = conversation_key(context), conversation_positions_key(context)
 
         async def read(pipeline: Pipeline) -> list[str]:
@@ -144,15 +145,15 @@ class Conversations:
         return self._parse(context, await transact(self._redis, read, positions))
 
     async def times_forgotten(self, context: str) -> int:
-        """Return how often a task of a conversation was forgotten."""
+        """Return the number of tasks whose messages were removed from a conversation."""
         return int(await self._redis.hget(conversation_positions_key(context), "forgotten") or 0)
 
     async def compact(self, context: str, summary: ConversationSummary, forgotten: int = 0) -> None:
-        """Keep a summary in place of those whose ranges it covers; the messages stay.
+        """Store a summary in place of those whose ranges it covers. The messages stay.
 
-        Nothing changes if its range is not new: if a summary covers it already, or overlaps it. One of
-        messages that were cleared meanwhile, or never were there, is not kept either; nor one for which was
-        read before a task was forgotten: `forgotten` is what `times_forgotten` said before that.
+        A summary is dropped if another one covers or overlaps its range, or if its messages were cleared
+        meanwhile or never existed. It is also dropped if the messages of a task were removed after it was
+        begun: `forgotten` is the result of `times_forgotten` before that.
         """
         messages, positions, summaries = keys = conversation_keys(context)
         packed, new = self._packed(context, summary), range(summary.start, summary.end)
@@ -182,7 +183,7 @@ class Conversations:
         return sorted(summaries, key=lambda summary: summary.start)
 
     async def clear(self, context: str) -> None:
-        """Forget all messages and summaries. Positions go on, and no task that has appended does so again."""
+        """Delete all messages and summaries. Positions continue, and no task appends a second time."""
         messages, positions, summaries = keys = conversation_keys(context)
 
         async def clear(pipeline: Pipeline) -> None:
@@ -195,7 +196,7 @@ class Conversations:
         await transact(self._redis, clear, *keys)
 
     async def messages_of(self, context: str, task_id: str) -> list[ConversationMessage]:
-        """Return what a task has added, as far as it is kept."""
+        """Return the stored messages of a task."""
         positions = await self._positions(context)
         if task_id not in positions:
             return []
@@ -204,9 +205,10 @@ class Conversations:
         return [message for message in found if message != FORGOTTEN]
 
     async def forget_task(self, context: str, task_id: str) -> int:
-        """Remove the messages of a task, and summaries of them; return how many messages there were.
+        """Remove the messages of a task and their summaries; return the number of messages.
 
-        Positions of others stay. It is still known to have appended: else it might do so again.
+        Positions of other messages stay. The task stays stored as having appended, so that it does not append
+        again.
         """
         messages, positions, summaries = keys = conversation_keys(context)
 
@@ -222,8 +224,8 @@ class Conversations:
                 return 0
             for index in indexes:
                 pipeline.lset(messages, index, "")
-            # Nor is a summary kept that is being written of them; of messages that made room it may be all
-            # that is left.
+            # This also drops a summary of them that is in progress. It may be all that is left of messages
+            # that were removed to make room.
             pipeline.hincrby(positions, "forgotten", 1)
             for field in fields:
                 if _overlap(_range_of(field), span):
@@ -233,11 +235,11 @@ class Conversations:
         return await transact(self._redis, forget, *keys)
 
     async def unlist_task(self, context: str, task_id: str) -> None:
-        """Let a conversation know no more that a task has appended to it; its messages are gone by then."""
+        """Delete the field of a task that has appended. Its messages are deleted by then."""
         await self._redis.hdel(conversation_positions_key(context), _TASK + task_id)
 
     async def prolong(self, context: str, life: timedelta | None) -> None:
-        """Keep a conversation for at least so long after its last message; None: as the others."""
+        """Set the minimum lifetime of a conversation after its last message; None: the default."""
         keys, positions = conversation_keys(context), conversation_positions_key(context)
         seconds = int(life.total_seconds()) if life else 0
 
@@ -254,11 +256,11 @@ class Conversations:
         await transact(self._redis, prolong, positions)
 
     async def contexts_of(self, prefix: str) -> set[str]:
-        """Return the contexts that have a conversation and whose keys begin so."""
+        """Return the contexts with a conversation whose keys have this prefix."""
         return {each async for each in members(self._redis, CONVERSATIONS_KEY, f"{literal(prefix)}*")}
 
     async def remove(self, context: str) -> int:
-        """Remove all of a conversation; return how many keys there were."""
+        """Delete a conversation; return the number of its keys."""
         removed = await self._redis.delete(*conversation_keys(context))
         await self._redis.zrem(CONVERSATIONS_KEY, context)
         return int(removed)
@@ -276,7 +278,7 @@ class Conversations:
         return (self._cipher.unpack(entry, _purpose(context)) for entry in entries)
 
     def _parse(self, context: str, entries: Sequence[str]) -> list[ConversationMessage]:
-        """Return messages; in the place of those that were removed stands `FORGOTTEN`."""
+        """Return messages, with `FORGOTTEN` in place of removed ones."""
         return [
             _MESSAGE.validate_json(json) if json else FORGOTTEN for json in self._unpacked(context, entries)
         ]
@@ -296,19 +298,19 @@ def _purpose(context: str) -> str:
 
 
 async def _span(pipeline: Pipeline, context: str) -> range:
-    """Return the positions of the messages that are kept, while the keys of the conversation are watched."""
+    """Return the positions of the stored messages, while the keys of the conversation are watched."""
     start = int(await pipeline.hget(conversation_positions_key(context), "start") or 0)
     return range(start, start + await pipeline.llen(conversation_key(context)))
 
 
 def _span_of(task_id: str, positions: Mapping[str, int], end: int) -> range:
-    """Return the positions of the messages of a task: up to where the next one begins, or the end."""
+    """Return the positions of the messages of a task: up to the first of the next task, or the end."""
     first = positions[task_id]
     return range(first, min([position for position in positions.values() if position > first] + [end]))
 
 
 def _range_of(field: str) -> range:
-    """Return the positions of the messages for which a summary stands, which its field names."""
+    """Return the positions of the messages of a summary from its field."""
     _, start, end = field.split(":")
     return range(int(start), int(end))
 

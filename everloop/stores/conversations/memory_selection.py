@@ -1,7 +1,7 @@
-"""Which messages of a conversation fit into a prompt: the newest ones, none of them without what it needs.
+"""The selection of messages for a prompt: the newest ones that fit, with calls and results in pairs.
 
-A prompt begins with a message of the user, and providers refuse a tool call without its result as well as a
-result without its call.
+A prompt begins with a message of the user. Providers refuse a tool call without its result, and a result
+without its call.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, 
 
 @dataclass(frozen=True)
 class PromptBudget:
-    """So many messages, which together have at most `size`. `measure` tells the size of one."""
+    """The limits of a prompt: number of messages, and their total `size`. `measure` returns that of one."""
 
     messages: int
     size: float = inf
@@ -25,39 +25,39 @@ class PromptBudget:
     def of_tokens(
         cls, messages: int, tokens: int | None, count: Callable[[ConversationMessage], int]
     ) -> Self:
-        """Return room for messages with so many tokens; None for as many as they have."""
+        """Return a budget of messages and tokens; `tokens` None: no limit."""
         return cls(messages) if tokens is None else cls(messages, tokens, count)
 
     @property
     def half(self) -> Self:
-        """Half as much room."""
+        """Half of this budget."""
         return replace(self, messages=self.messages // 2, size=self.size / 2)
 
     def holds(self, messages: Sequence[ConversationMessage]) -> bool:
-        """Whether there is room for all of the messages."""
+        """Return True if all of the messages fit."""
         return len(messages) <= self.messages and sum(map(self.measure, messages)) <= self.size
 
 
 def newest_messages(
     messages: Sequence[ConversationMessage], budget: PromptBudget
 ) -> list[ConversationMessage]:
-    """Return what there is room for, oldest first: the newest turns as a whole.
+    """Return the messages that fit, oldest first: the newest turns, each complete.
 
-    A turn begins with a message of the user. If there is no room for the last one, its first message and the
-    newest others of it are returned.
+    A turn begins with a message of the user. If the last one does not fit, its first message and its newest
+    others are returned.
     """
     start = newest_turns(messages, budget)
     return list(messages[start:]) if start < len(messages) else _end_of_turn(messages, budget)
 
 
 def newest_turns(messages: Sequence[ConversationMessage], budget: PromptBudget) -> int:
-    """Return where the newest whole turns begin that there is room for; the number of messages for none."""
+    """Return the index of the first of the newest turns that fit; the number of messages if none fits."""
     starts = (position for position in _safe_positions(messages, budget) if _is_turn(messages[position]))
     return min(starts, default=len(messages))
 
 
 def safe_ends(messages: Sequence[ConversationMessage]) -> list[int]:
-    """Return all positions (exclusive) where a cut parts no call from its result; the end is one of them."""
+    """Return all positions (exclusive), with the end, at which a cut separates no call from its result."""
     return [*reversed(_safe_positions(messages, PromptBudget(len(messages)))), len(messages)]
 
 
@@ -74,7 +74,7 @@ def _end_of_turn(messages: Sequence[ConversationMessage], budget: PromptBudget) 
 
 
 def _safe_positions(messages: Sequence[ConversationMessage], budget: PromptBudget) -> list[int]:
-    """Return the positions, last one first, from which on there is room and every result has its call."""
+    """Return the positions, last one first, from which the messages fit and each result has its call."""
     found, size = list[int](), 0
     without_call = set[str]()
     for position in range(len(messages) - 1, max(len(messages) - budget.messages, 0) - 1, -1):

@@ -1,9 +1,9 @@
 -- Enters a call of a model at the gate of its provider.
 --
 -- KEYS    provider, failures, calls, tickets
--- ARGV    call, model, milliseconds since this worker's last answer (negative: none), those of a slot, concurrency, milliseconds of a
---         request, and of its tokens; milliseconds of a burst, of a clock that slipped, of a ticket, until the next look for a slot
--- Answer  reason to wait, and milliseconds; nothing if the call has entered; 'free' if it has without being counted
+-- ARGV    call, model; in milliseconds: time since this worker's last answer (negative: none), a slot; concurrency; in
+--         milliseconds: a request, its tokens, a burst, a tolerated jump of the clock, a ticket, time until the next look for a slot
+-- Answer  reason to wait, and milliseconds; nothing if the call has entered; 'free' if it has entered without being counted
 local call, model = ARGV[1], ARGV[2]
 local since_answer, slot, most, requests, tokens, burst, slip, ticket, look = unpack(ARGV, 3)
 since_answer, most = tonumber(since_answer), tonumber(most)
@@ -24,7 +24,7 @@ if later > time then return {'asked', later - time} end
 if failed == 0 and most + costs.requests + costs.tokens == 0 then return {'free', 0} end
 redis.call('ZREMRANGEBYSCORE', calls, '-inf', time)
 redis.call('ZREMRANGEBYSCORE', tickets, '-inf', time - ticket)
--- A call that has to wait books its turn, and finds it when it comes back: first come, first served.
+-- A call that has to wait books its turn for its next attempt: first come, first served.
 local turn = tonumber(redis.call('ZSCORE', tickets, call) or 0)
 if turn == 0 then
   turn = time

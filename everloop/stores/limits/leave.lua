@@ -1,9 +1,9 @@
 -- Removes a call of a model from the gate of its provider.
 --
 -- KEYS    provider, failures, calls
--- ARGV    call, model, milliseconds since this worker's last answer (negative: none), outcome, milliseconds of its tokens
---         beyond the estimate, and of the pause for which the provider asks; the failures within so many milliseconds that
---         open the breaker; milliseconds of the first pause, and of the longest
+-- ARGV    call, model, milliseconds since this worker's last answer (negative: none), outcome; milliseconds of its tokens
+--         beyond the estimate, and of the pause that the provider requests; number of failures that open the breaker, and
+--         the milliseconds within which they count; milliseconds of the first pause, and of the longest
 -- Answer  'closed', 'opened' or nothing
 local call, model, since_answer, outcome, tokens, asked, most, within, first, longest = unpack(ARGV)
 local time = now()

@@ -1,7 +1,7 @@
 -- Announces a task, or a schedule, unless its owner has too many.
 --
--- KEYS    announced ids (sorted set, by the time until which they count); for a task also the rows of its
--- owner ARGV    id, limit, milliseconds that it counts; for a schedule the ids that Temporal lists
+-- KEYS    announced ids (sorted set, by the time until which they count); for a task also the rows of its owner
+-- ARGV    id, limit, milliseconds that it counts; for a schedule the ids that Temporal lists
 -- Answer  1, or 0 if there are too many
 local announced, rows = unpack(KEYS)
 local id, most, reserved = unpack(ARGV)
