@@ -52,11 +52,11 @@ class Artifacts:
     `context_id` is the key of a context, `names.context_key`. There is a record for each artifact. Small
     parts stay in Redis, large ones move to `blobs`.
 
-    A change puts the blobs that it needs, and then writes record and content in one transaction, which fails
-    if somebody else has changed the record: of two writers at once the later one starts again from what the
-    earlier one left. Whatever a process that dies leaves behind, `PendingBlobs` deletes. `ttl` counts
-    from the last change (default 30 days), by `clock`; `inline_limit` is how many bytes of a part stay in
-    Redis (default 100,000), `segment` how many a blob holds at most (default 5 MiB).
+    A change puts the blobs that it needs, and then writes record and content in one transaction. It fails if
+    another process has changed the record, and starts again from the new record. `PendingBlobs` deletes the
+    leftovers of processes that died. `ttl` counts from the last change (default 30 days), by `clock`;
+    `inline_limit` is the size in bytes up to which a part stays in Redis (default 100,000), `segment` the
+    maximum size of a blob (default 5 MiB).
     """
 
     def __init__(  # noqa: PLR0913 -- what it is made of, each by its name
@@ -85,15 +85,15 @@ class Artifacts:
         operation_id: str = "",
         follows: str = "",
     ) -> StoredArtifact:
-        """Change an artifact, in one atomic step, and return it as it is then.
+        """Change an artifact in one atomic step, and return the changed artifact.
 
-        An operation whose `operation_id` the artifact has seen changes nothing. `follows`: the last operation
-        on it must be one whose id begins so.
+        An operation whose `operation_id` is in the artifact's log changes nothing. `follows`: required prefix
+        of the id of the last operation.
 
         Raises:
-            ArtifactError: see there.
-            BlobError, RedisError: a store is away or has lost something. Whether the artifact has changed is
-                not known; the same `operation_id` makes it safe to try again.
+            ArtifactError: The change is refused.
+            BlobError, RedisError: A store does not answer or has lost content. It is unknown whether the
+                artifact has changed; with the same `operation_id` it is safe to try again.
         """
         address = ArtifactAddress(context_id, artifact_id)
         return await self._writer.write(Request(context_id, address, change, operation_id, follows))
@@ -303,6 +303,6 @@ class ArtifactSettings(Settings):
 def make_artifacts(
     settings: ArtifactSettings, redis: Redis, blobs: Blobs, retention: RetentionSettings
 ) -> Artifacts:
-    """Return the store of these settings; what it is made of stays open."""
+    """Return the store of these settings. It does not close its arguments."""
     limit = settings.artifact_inline_bytes
     return Artifacts(redis, blobs, ttl=retention.artifact_ttl, inline_limit=limit)

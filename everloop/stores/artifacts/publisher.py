@@ -1,8 +1,8 @@
-"""Publishes artifacts: what the store holds at version n is appended to the log of a task as version n.
+"""Publishes artifacts: version n in the store is appended to the log of a task as version n.
 
-A change is stored first. If the log has the version before it, the rest is appended. If not, because a writer
-died or a view was lost, the stored artifact is published once more as a whole. The head of the log names its
-version; nothing is compared with what subscribers have seen.
+A change is stored first. If the log has the version before it, the difference is appended. Otherwise a writer
+has died or a view was lost, and the complete stored artifact is published again. The head of the log names
+its version; nothing is compared with the chunks that subscribers have received.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ Reading = Callable[[Artifacts, StoredArtifact, Iterable[int]], Awaitable[Content
 """Reads parts of an artifact, as `read_contents` does."""
 
 _MISSING = "0"
-"""The version of an artifact that the store does not hold."""
+"""The version of an artifact that is missing in the store."""
 
 _STATES = {
     ArtifactStatus.BUILDING: "open",
@@ -51,17 +51,17 @@ _STATES = {
 
 
 def version_of(artifact: StoredArtifact, room: int = RENDERED_BYTES) -> str:
-    """Return the name of the content that a log has of a stored artifact.
+    """Return the version of a stored artifact in a log.
 
-    Numbers begin again when an artifact is deleted, so the time of its creation is part of the name; and so
-    is the room that it was rendered in, if that is less than usual.
+    Numbers begin again after a deletion, so the time of creation is part of the version. So is the room for
+    its rendering, if that is less than usual.
     """
     name = f"{artifact.version}.{artifact.created_at.timestamp():.6f}"
     return name if room >= RENDERED_BYTES else f"{name}/{room}"
 
 
 def drafted_version(arguments: str, base: StoredArtifact | None) -> str:
-    """Return the name of the content that the log has when a model has written a call, before it runs.
+    """Return the version in the log after a model has written a call and before the call runs.
 
     `base` is the artifact that the call extends.
     """
@@ -70,7 +70,7 @@ def drafted_version(arguments: str, base: StoredArtifact | None) -> str:
 
 
 def is_logged(logged: LoggedArtifact | None, artifact: StoredArtifact) -> bool:
-    """Whether a log has an artifact as it is stored."""
+    """Return True if a log has the stored version of an artifact."""
     return logged is not None and logged.state == _STATES[artifact.status] and _has(logged.version, artifact)
 
 
@@ -80,7 +80,7 @@ def _has(version: str, artifact: StoredArtifact) -> bool:
 
 @dataclass(frozen=True)
 class Draft:
-    """Which draft of an artifact chunks belong to, and the index of the next one."""
+    """The draft of an artifact that chunks belong to, and the index of the next chunk."""
 
     position: int
     attempt: int
@@ -99,7 +99,7 @@ def make_chunks(  # noqa: PLR0913 -- what a chunk says
     version: str = "",
     base: str = "",
 ) -> list[ArtifactChunk]:
-    """Return the chunks that carry parts of an artifact; the last one says what has become of it."""
+    """Return the chunks that carry parts of an artifact. The last one carries its status and version."""
     last = len(parts) - 1
     return [
         ArtifactChunk(
@@ -122,9 +122,9 @@ def make_chunks(  # noqa: PLR0913 -- what a chunk says
 
 @dataclass(frozen=True)
 class _CachedArtifact:
-    """An artifact of which the log has this version, rendered of contents in a room.
+    """An artifact whose version is in the log, rendered from contents in a room.
 
-    Versions that showed nothing new may have followed the one that is `logged`.
+    Versions without a visible change may have followed the `logged` one.
     """
 
     version: str
@@ -135,13 +135,13 @@ class _CachedArtifact:
 
 @dataclass(eq=False)
 class ArtifactPublisher:
-    """Publishes what one writer does: an attempt at a model or a tool call, or the end of a task.
+    """Publishes the changes of one writer: an attempt at a model or a tool call, or the end of a task.
 
-    `position` is where the reply stands, or the next one for what its calls write: all of them publish in the
-    order of versions. `arguments` are those of a call of which the model has published a draft. `lease` is
-    what corrections are published under. `reading` reads the `store`.
+    `position` is the position of the reply, or the next one for changes by its calls: all of them publish in
+    the order of versions. `arguments` are those of a call whose draft the model has published. Corrections
+    are published under `lease`. `reading` reads the `store`.
 
-    At most about 1 MB of each artifact that is building is held in memory.
+    Memory holds at most about 1 MB of each artifact that is building.
     """
 
     store: Artifacts
@@ -160,14 +160,14 @@ class ArtifactPublisher:
     async def apply(
         self, context_id: str, artifact_id: str, change: Change, *, operation_id: str = "", follows: str = ""
     ) -> StoredArtifact:
-        """Change an artifact, and publish that; see `Artifacts.apply`. It may be repeated."""
+        """Change an artifact and publish the change; see `Artifacts.apply`. May be repeated."""
         operation_id = operation_id or token_hex(8)
         async with self._changing.setdefault(artifact_id, asyncio.Lock()):
             artifact = await self.store.apply(
                 context_id, artifact_id, change, operation_id=operation_id, follows=follows
             )
             last = next((done.id for done in reversed(artifact.operations) if done.id), "")
-            # Another one may have followed an operation that is done already.
+            # If this operation was done before, another one may have followed.
             made = change if last == operation_id else None
             with suppress(ArtifactMissingError, PartIndexError, ArtifactReplacedError):  # others publish that
                 await self._publish_change(artifact, made)
@@ -176,12 +176,12 @@ class ArtifactPublisher:
     async def reconcile(
         self, context_id: str, artifact_id: str, *, drafted_at: int | None = None, is_over: bool = False
     ) -> None:
-        """Publish an artifact as the store holds it, unless the log has that.
+        """Publish the stored version of an artifact, unless the log has it.
 
-        Of one that the store does not hold an empty text remains.
-        `drafted_at`: only if the log has the draft of the reply at this position. `is_over`: nothing follows
-        in this task, so that one which another task goes on with is complete to its subscribers, and one that
-        is not stored has failed.
+        An artifact that is missing in the store is replaced by an empty text. With `drafted_at`, nothing is
+        published unless the log has the draft of the reply at this position. `is_over`: the task makes no
+        more changes. An artifact that another task continues then counts as complete for subscribers, and one
+        that is not stored as failed.
 
         Raises:
             BlobsUnavailableError: its content cannot be read now.
@@ -216,7 +216,7 @@ class ArtifactPublisher:
             await self.views.publish(self.task.task_id, self.task.run_id, chunks, self.lease)
 
     async def _publish_change(self, artifact: StoredArtifact, change: Change | None) -> None:
-        """Publish a version of an artifact; the change that has made it is None if that is not known."""
+        """Publish a version of an artifact. `change` has made it; None if unknown."""
         before = _before(artifact, change)
         known = self._cached.pop(artifact.artifact_id, None)
         if known and not (before and _has(known.version, before)):
@@ -245,9 +245,9 @@ class ArtifactPublisher:
             self._cached[artifact.artifact_id] = _CachedArtifact(version, contents, known.room, logged)
 
     async def _look(self, artifact: StoredArtifact, known: _CachedArtifact | None) -> _CachedArtifact | None:
-        """Return what the log has of an artifact, None if it has this version, or a later one.
+        """Return the state of an artifact in the log, None if the log has this version or a later one.
 
-        It may have been lost since this publisher wrote to it.
+        The log may have been lost since this publisher wrote to it.
         """
         logged = await self._logged(artifact.artifact_id)
         if is_logged(logged, artifact) or await self._is_overtaken(artifact, logged):
@@ -266,7 +266,7 @@ class ArtifactPublisher:
         version: str,
         rest: list[Part] | None = None,
     ) -> list[ArtifactChunk]:
-        """Return the chunks that append the rest of an artifact to the log, or all of it if that is None."""
+        """Return the chunks that append `rest` to an artifact in the log, or replace it if `rest` is None."""
         parts = [each.part for each in rendered]
         content = content_of(parts) if artifact.status is ArtifactStatus.COMPLETE else ()
         if len(content) == 1:
@@ -292,7 +292,7 @@ class ArtifactPublisher:
     def _withdrawal(
         self, artifact_id: str, logged: LoggedArtifact | None, *, is_over: bool
     ) -> list[ArtifactChunk]:
-        """Return the chunk that leaves nothing of an artifact that the store does not hold."""
+        """Return the chunk that empties an artifact that is missing in the store."""
         if logged is None or (logged.version == _MISSING and (logged.state == "failed" or not is_over)):
             return []
         status = ArtifactStatus.FAILED if is_over else ArtifactStatus.BUILDING
@@ -300,18 +300,18 @@ class ArtifactPublisher:
         return make_chunks(artifact_id, [EMPTY], "replace", draft, status=status, version=_MISSING)
 
     def _next_draft(self, logged: LoggedArtifact | None, version: int) -> Draft:
-        """Return the draft of a version: after the one before, also of a deleted artifact."""
+        """Return the draft of a version. It follows the logged draft, even that of a deleted artifact."""
         is_beside = logged is not None and logged.position == self.position
         return Draft(self.position, max(version, logged.attempt + 1) if logged and is_beside else version)
 
     def _drafted(self, change: Change | None, before: StoredArtifact | None) -> str | None:
-        """Return the version that the log has if the model's draft of the call says what the change makes."""
+        """Return the version in the log if the model's draft of the call equals the result of the change."""
         if not self.arguments or not isinstance(change, Create | Append | AddParts):
             return None
         return drafted_version(self.arguments, before)
 
     async def _is_overtaken(self, artifact: StoredArtifact, logged: LoggedArtifact | None) -> bool:
-        """Whether a later version of an artifact is published, and not one that has been deleted."""
+        """Return True if the log has a later version of an artifact, and it is not of a deleted one."""
         number = logged.version.partition(".")[0] if logged else ""
         if not number.isdecimal() or int(number) <= artifact.version:
             return False
@@ -320,7 +320,7 @@ class ArtifactPublisher:
     async def _contents(
         self, artifact: StoredArtifact, change: Change | None, known: _CachedArtifact
     ) -> Contents:
-        """Return the content of the parts that are rendered after a change, most of it without reading it."""
+        """Return the contents of the rendered parts after a change. Most need not be read from the store."""
         written = _written(known.contents, change, len(artifact.parts))
         contents: dict[int, bytes | None] = {**known.contents, **written}
         indexes = rendered_indexes(artifact, known.room)
@@ -337,7 +337,7 @@ class ArtifactPublisher:
         return None
 
     async def _room(self, artifact_id: str) -> int:
-        """Return for how many bytes of an artifact the view of the task has room; it has this of it now."""
+        """Return the room for an artifact in the view of the task in bytes, including its present size."""
         room = self.views.max_bytes - await self.views.size(self.task.task_id)
         if room >= RENDERED_BYTES:
             return room
@@ -346,7 +346,7 @@ class ArtifactPublisher:
 
 
 def _before(artifact: StoredArtifact, change: Change | None) -> StoredArtifact | None:
-    """Return an artifact before a change that goes on from there."""
+    """Return the artifact that a change has extended; None if the change has replaced it."""
     parts = list(artifact.parts)
     match change:
         case Append() | AddParts():
@@ -363,7 +363,7 @@ def _before(artifact: StoredArtifact, change: Change | None) -> StoredArtifact |
 
 
 def _written(contents: Contents, change: Change | None, count: int) -> Mapping[int, bytes]:
-    """Return the contents of parts that a change has written; now there are so many of them."""
+    """Return the contents of parts that a change has written. `count` is the number of parts after it."""
     match change:
         case Create() | AddParts():
             return {index: part.content for index, part in enumerate(change.parts, count - len(change.parts))}
@@ -382,7 +382,7 @@ def _written(contents: Contents, change: Change | None, count: int) -> Mapping[i
 def _rest(
     before: StoredArtifact, artifact: StoredArtifact, contents: Contents, room: int
 ) -> list[Part] | None:
-    """Return what a change has added to an artifact as it is rendered; None if it is more than that."""
+    """Return the rendered parts that a change has appended to an artifact; None for other changes."""
     indexes = rendered_indexes(before, room)
     if indexes != frozenset(index for index in contents if index < len(before.parts)):
         return None  # a part has outgrown the room

@@ -1,10 +1,9 @@
-"""The view form of an artifact: what the view of a task has of it.
+"""The view form of an artifact: its content in the view of a task.
 
-Worker and gateway make it by the same rules: the one to publish changes, the other to put a lost
-view back. An artifact shows at most a megabyte of content, in the order of its parts, and of data, rows and
-binary files at most 100 KB each; less where the view of its task has no more room. What is left out is a
-link to the store, without a size until the artifact is complete. Texts are joined as in every view
-(`everloop.workflows.contract.events`).
+Workers render artifacts to publish changes, gateways to restore a lost view, by the same rules. An artifact
+shows at most a megabyte of content, in the order of its parts, and at most 100 KB of each data, rows or
+binary part; less if the view of its task has less room. Other parts are links to the store, without a size
+until the artifact is complete. Texts are joined as in every view (`everloop.workflows.contract.events`).
 """
 
 import base64
@@ -34,10 +33,10 @@ from everloop.workflows.contract.parts import is_text as is_text_type
 from everloop.workflows.contract.tasks import Artifact, TaskView
 
 RENDERED_BYTES = 1_000_000
-"""How many bytes of content an artifact shows."""
+"""Maximum of rendered bytes of an artifact."""
 
 RENDERED_PART_BYTES = 100_000
-"""How many bytes of a part it shows, unless that is text."""
+"""Maximum of rendered bytes of a part that is not text."""
 
 Contents = Mapping[int, bytes | None]
 """Index → content of the parts that may be rendered; None: it is lost."""
@@ -52,7 +51,7 @@ MEDIA_TYPES: dict[PartKind, str] = {
 
 @dataclass(frozen=True)
 class RenderedPart:
-    """A part in its view form. Rows may also stand there as several lists, one after the other."""
+    """A part in its view form. Rows may also be several lists, one after the other."""
 
     part: Part
     is_rows: bool = False
@@ -64,7 +63,7 @@ Rendered = tuple[RenderedPart, ...]
 async def render_artifact(
     artifacts: Artifacts, artifact: StoredArtifact, room: int = RENDERED_BYTES
 ) -> Artifact:
-    """Return what a view with `room` for so many bytes shows of an artifact in the store.
+    """Return a stored artifact in the form of a view with `room` for so many bytes.
 
     Raises:
         ArtifactMissingError, PartIndexError: it was deleted or replaced meanwhile.
@@ -84,7 +83,7 @@ async def render_artifact(
 async def read_contents(
     artifacts: Artifacts, artifact: StoredArtifact, indexes: Iterable[int]
 ) -> dict[int, bytes | None]:
-    """Read parts of an artifact whole; of one that is lost the link remains, which says so.
+    """Read the complete content of parts of an artifact. A lost part stays a link, which reports the loss.
 
     Raises:
         ArtifactMissingError, PartIndexError: it was deleted or replaced meanwhile.
@@ -104,7 +103,7 @@ async def _read(artifacts: Artifacts, artifact: StoredArtifact, index: int) -> b
 
 
 def rendered_indexes(artifact: StoredArtifact, room: int = RENDERED_BYTES) -> frozenset[int]:
-    """Return which parts are small enough to be rendered, once complete; the view has so much `room`."""
+    """Return the indexes of parts that fit into the `room` of a view once they are complete."""
     indexes: set[int] = set()
     left = min(RENDERED_BYTES, room)
     for part in artifact.parts:
@@ -115,7 +114,7 @@ def rendered_indexes(artifact: StoredArtifact, room: int = RENDERED_BYTES) -> fr
 
 
 def render_parts(artifact: StoredArtifact, contents: Contents) -> Rendered:
-    """Return the view form of an artifact; what has no content here is a link."""
+    """Return the view form of an artifact. A part without content in `contents` is a link."""
     is_complete = artifact.status is ArtifactStatus.COMPLETE
     parts: list[RenderedPart] = []
     for part in artifact.parts:
@@ -128,7 +127,7 @@ def render_parts(artifact: StoredArtifact, contents: Contents) -> Rendered:
 
 
 def continuation(old: Rendered, new: Rendered) -> list[Part] | None:
-    """Return what has to be appended to the one to show the other; None if it has to be replaced."""
+    """Return the parts to append to `old` to make it `new`; None if it has to be replaced."""
     last = len(old) - 1
     if len(new) < len(old) or not all(map(_is_equal, old[:last], new[:last])):
         return None
@@ -137,7 +136,7 @@ def continuation(old: Rendered, new: Rendered) -> list[Part] | None:
 
 
 def is_text(part: ArtifactPart) -> bool:
-    """Whether a part is rendered as text, if it is valid UTF-8."""
+    """Return True if a part is rendered as text, provided that it is valid UTF-8."""
     return part.kind == "text" or (part.kind == "file" and not part.url and is_text_type(part.media_type))
 
 
@@ -158,7 +157,7 @@ def _content_of(part: ArtifactPart, content: bytes, *, is_complete: bool) -> Par
         case "data":
             return _data(part, content, part.media_type)
         case "rows":
-            # A list is no JSON lines, whatever the media type of the part says.
+            # The content becomes a list, whose media type is not that of JSON lines.
             return _data(part, b"[%s]" % b",".join(content.removesuffix(b"\n").split(b"\n")), "")
         case _:
             text = _decode(content, is_complete=is_complete) if is_text(part) else None
@@ -169,7 +168,7 @@ def _content_of(part: ArtifactPart, content: bytes, *, is_complete: bool) -> Par
 
 
 def _decode(content: bytes, *, is_complete: bool) -> str | None:
-    """Return the text; while more may follow, without a character that has only begun."""
+    """Return the text. While more may follow, an incomplete character at the end is left out."""
     try:
         return codecs.getincrementaldecoder("utf-8")().decode(content, final=is_complete)
     except UnicodeDecodeError:
@@ -180,7 +179,7 @@ def _data(part: ArtifactPart, content: bytes, media_type: str) -> DataPart | Non
     try:
         value: JsonValue = from_json(content, allow_inf_nan=False)
     except ValueError:
-        return None  # nested too deeply, or half a character: JSON, but nothing that an event can carry
+        return None  # nested too deeply, or half a character: JSON that an event cannot carry
     if not is_sendable(value):
         return None
     return DataPart(data=value, media_type=media_type, filename=part.filename)
@@ -208,7 +207,7 @@ def _joined(parts: Iterable[RenderedPart]) -> Rendered:
 
 
 def _rest(old: RenderedPart, new: RenderedPart) -> list[Part] | None:
-    """Return what continues a part to be the other one; None if nothing does."""
+    """Return the parts that turn `old` into `new` when appended; None if that is impossible."""
     if _is_equal(old, new):
         return []
     match old.part, new.part:
@@ -234,17 +233,17 @@ def _is_equal(old: RenderedPart, new: RenderedPart) -> bool:
 
 def _is_same(old: Part, new: Part) -> bool:
     if isinstance(old, DataPart) and isinstance(new, DataPart):
-        return old.model_dump_json() == new.model_dump_json()  # to Python, 1 and True are the same
+        return old.model_dump_json() == new.model_dump_json()  # in Python, 1 == True
     return old == new
 
 
-# Views that workflows answered, made whole.
+# Artifacts for the views that workflows answer.
 
 
 async def with_artifacts(view: TaskView, artifacts: Artifacts, max_bytes: int) -> TaskView:
-    """Return a view with what the task has put out besides its answer, which its workflow does not keep.
+    """Return a view with the artifacts of the task other than its answer, which its workflow does not store.
 
-    Of artifacts for which a view of `max_bytes` has no room, it has links.
+    Artifacts that exceed a view of `max_bytes` are links.
 
     Raises:
         BlobsUnavailableError: the content cannot be read now.
@@ -258,6 +257,6 @@ async def with_artifacts(view: TaskView, artifacts: Artifacts, max_bytes: int) -
         try:
             rendered.append(await render_artifact(artifacts, stored, room))
         except (ArtifactMissingError, PartIndexError):
-            continue  # it was removed, or made anew, while we looked: whoever did that publishes it
+            continue  # removed or replaced meanwhile, by a process that publishes the change
         room -= len(rendered[-1].model_dump_json().encode())
     return view.model_copy(update={"artifacts": (*rendered, *view.artifacts)})

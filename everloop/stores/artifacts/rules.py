@@ -80,9 +80,9 @@ class Changed:
 
 @dataclass(frozen=True)
 class OperationContext:
-    """Which artifact is changed, when, and what the caller calls this operation (empty: nothing).
+    """The artifact to change, the time, and the caller's id of this operation (empty: none).
 
-    `follows`: the last operation must be one whose id begins so.
+    `follows`: required prefix of the id of the last operation.
     """
 
     context_id: str

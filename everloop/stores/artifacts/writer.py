@@ -1,4 +1,4 @@
-"""Makes changes of artifacts in Redis, and finds a place for their content."""
+"""Changes artifacts in Redis and stores their content there or in blobs."""
 
 import uuid
 import zlib
@@ -31,10 +31,10 @@ from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 
 SEGMENT_BYTES = 5 * 1024 * 1024
-"""What S3 joins has to be at least this long, except the last piece."""
+"""Minimum size of the pieces that S3 joins, except the last one."""
 
 INLINE_BYTES = 100_000
-"""Bytes of a part that Redis keeps by default before it moves to blobs."""
+"""Default size in bytes up to which a part stays in Redis instead of blobs."""
 
 ReadTail = Callable[[ArtifactAddress, int], Awaitable[bytes | None]]
 """Returns the tail of a part by its index; None if there is none."""
@@ -42,13 +42,13 @@ ReadTail = Callable[[ArtifactAddress, int], Awaitable[bytes | None]]
 
 @dataclass(frozen=True)
 class Sizes:
-    """`inline`: how many bytes of a part stay in Redis, at most `segment`."""
+    """Size limits in bytes. `inline`: size up to which a part stays in Redis, at most `segment`."""
 
     inline: int = INLINE_BYTES
     segment: int = SEGMENT_BYTES
 
     def must_flush(self, content: PartContent, added: int, *, is_closing: bool) -> bool:
-        """Whether the tail goes into segments when so many bytes are appended."""
+        """Return True if the tail moves into segments when so many bytes are appended."""
         tail, flushed = content.tail + added, content.flushed
         if not flushed:
             return tail > self.inline
@@ -61,7 +61,7 @@ class Sizes:
         return last if last < self.segment else 0
 
     def cut(self, loose: bytes, *, is_closing: bool) -> tuple[list[bytes], bytes]:
-        """Return the segments that the end of a part comes to, and its tail."""
+        """Return the end of a part as segments and a tail."""
         full = len(loose) // self.segment * self.segment
         segments = [loose[at : at + self.segment] for at in range(0, full, self.segment)]
         rest = loose[full:]
@@ -72,10 +72,10 @@ class Sizes:
 
 @dataclass(eq=False)
 class Layout:
-    """What has to be done so that the content of a changed artifact is as `contents` says, once laid out.
+    """The writes that store the content of a changed artifact, and its new `contents`, after `lay_out`.
 
-    `puts` are new blobs by key; `joins` are to be made of others, by key; `tails` is what is written to the
-    tails of parts: behind them, or in their place.
+    `puts`: new blobs by key. `joins`: blobs to join from others, by key. `tails`: writes to the tails of
+    parts, appended or in their place.
     """
 
     before: ArtifactRecord | None
@@ -91,14 +91,15 @@ class Layout:
         self.contents = list(self.before.contents) if self.before and not self.changed.is_new else []
         self._before = self.before.contents if self.before else ()
         self._address = ArtifactAddress(self.changed.artifact.context_id, self.changed.artifact.artifact_id)
-        # One that failed stays as it is: it has to end also when its blobs are lost, or their store is away.
+        # The content of a failed artifact is not moved: it must end even if its blobs are lost or their store
+        # is down.
         self._is_closing = self.changed.artifact.status is ArtifactStatus.COMPLETE
 
     async def lay_out(self) -> None:
-        """Find a place for what is written; when the artifact is complete, also for the tails that are there.
+        """Lay out the written content; if the artifact is complete, also the existing tails.
 
         Raises:
-            BlobError: what has to be put anew cannot be read.
+            BlobError: content that has to be stored again cannot be read.
         """
         for write in self.changed.writes:
             if write.is_new:
@@ -113,7 +114,7 @@ class Layout:
         self.tails += [Write(index, b"", is_new=True) for index in gone]
 
     def contents_with(self, blobs: Sequence[str]) -> tuple[PartContent, ...]:
-        """Return the contents without the joined blobs that are not among these, by key."""
+        """Return the contents without the joined blobs whose keys are not among these."""
         there = {key.rpartition("/")[2] for key in blobs}
         left_out = {key.rpartition("/")[2] for key in self.joins} - there
         return tuple(
@@ -122,13 +123,13 @@ class Layout:
         )
 
     def released(self) -> list[str]:
-        """Return the keys of blobs that are named no more."""
+        """Return the keys of blobs that are no longer named."""
         named = {name for content in self.contents for name in content.blob_names}
         left = (name for content in self._before for name in content.blob_names)
         return [self._address.blob_key(name) for name in left if name not in named]
 
     def _join(self) -> None:
-        """Let each part of several segments be one blob as well."""
+        """Join each part of several segments into one more blob."""
         for index, content in enumerate(self.contents):
             if len(content.segments) > 1:
                 name = self.blobs.new_name()
@@ -182,7 +183,7 @@ _BUSY = "others change this artifact all the time; try again"
 
 @dataclass(frozen=True)
 class Request:
-    """A call of `Artifacts.apply`. `token` is how it knows its own change again."""
+    """A call of `Artifacts.apply`. `token` identifies its change in the record."""
 
     context_id: str
     address: ArtifactAddress
@@ -194,7 +195,7 @@ class Request:
 
 @dataclass(frozen=True)
 class _WritePlan:
-    """What makes the change, where the record is `found`. `named` are keys of blobs that are there for it."""
+    """The writes of a change of the record `found`. `named` are the keys of the blobs put for it."""
 
     found: str | None
     record: ArtifactRecord
@@ -203,17 +204,17 @@ class _WritePlan:
     at: datetime
 
     def is_stale(self, now: datetime) -> bool:
-        """Whether its blobs wait for so long that they may soon be taken for orphaned."""
+        """Return True if its blobs have been pending for so long that they may soon count as orphaned."""
         return bool(self.named) and now > self.at + PENDING_TIME / 2
 
 
 @dataclass(eq=False)
 class ArtifactWriter:
-    """Reads the record, plans, puts the blobs, and commits if the record is still the same; if not, again.
+    """Reads the record, plans, puts the blobs, and commits if the record is unchanged; if not, starts again.
 
-    No connection is held while blobs are put. redis-py raises the same error where another has changed the
-    record as where the connection broke while it was watched, even if the transaction was done by then: the
-    token in the record tells. `ttl` counts from the last change.
+    No connection is held while blobs are put. redis-py raises the same error if another process has changed
+    the record and if the connection broke while the record was watched, even after the transaction: the token
+    in the record shows which. `ttl` counts from the last change.
     """
 
     redis: Redis
@@ -228,7 +229,7 @@ class ArtifactWriter:
         self._cipher = cipher_of(self.redis)
 
     async def write(self, request: Request) -> StoredArtifact:
-        """Make the change and return the artifact as it is then."""
+        """Make the change and return the changed artifact."""
         plan = await self._plan(request)
         for tries in range(_MAX_TRIES):
             if isinstance(plan, StoredArtifact):
@@ -242,13 +243,13 @@ class ArtifactWriter:
             if is_done:
                 await self.blobs.forget(plan.layout.released(), request.address.pending_key)
                 return plan.record.artifact
-            # Its transaction cannot come through any more: the record that it watches has changed.
+            # Its transaction can no longer succeed: the record that it watches has changed.
             await self.blobs.forget(plan.named, request.address.pending_key)
             plan = await self._plan(request)
         raise WatchError(_BUSY)
 
     async def _plan(self, request: Request) -> _WritePlan | StoredArtifact:
-        """Return a plan with its blobs put, or the artifact where there is nothing to change."""
+        """Return a plan whose blobs are put, or the artifact if nothing changes."""
         for _ in range(_MAX_TRIES):
             found = await self._found(request)
             try:
@@ -256,7 +257,7 @@ class ArtifactWriter:
             except (BlobMissingError, BlobCorruptError):
                 if await self._found(request) == found:
                     raise
-                # Another has moved what was to be read.
+                # Another process has moved the content.
         raise WatchError(_BUSY)
 
     async def _plan_from(self, request: Request, found: str | None) -> _WritePlan | StoredArtifact:
@@ -281,13 +282,13 @@ class ArtifactWriter:
         return cast("str | None", await self.redis.get(request.address.record_key))
 
     async def _commit(self, request: Request, plan: _WritePlan) -> bool:
-        """Whether the record is as planned now; if not, another has changed it, or the blobs got too old."""
+        """Return True if the record is as planned now, False if it was changed or the blobs are too old."""
         key, record = request.address.record_key, plan.record
         async with self.redis.pipeline(transaction=True) as pipeline:
             await pipeline.watch(key)
             found = cast("str | None", await pipeline.get(key))
             if found != plan.found:
-                # An earlier transaction of ours may have been done although its answer was lost.
+                # An earlier transaction of this plan may have been done although its answer was lost.
                 return bool(found) and request.token in unseal_record(found, key, self._cipher).tokens
             if plan.is_stale(self.clock()):
                 return False
@@ -300,9 +301,9 @@ class ArtifactWriter:
             return True
 
     async def _note_for_housekeeping(self, address: ArtifactAddress, plan: _WritePlan) -> None:
-        """List what housekeeping has to look at, in hash slots of its own, before there is anything.
+        """List the artifact and its blobs for the housekeeping before they exist, in other hash slots.
 
-        Of an artifact that is listed already it finds out by itself how long it lives now.
+        For an artifact that is listed already, the housekeeping reads the new time to live from the record.
         """
         if plan.found is None:
             expires_at = plan.record.expires_at.timestamp()
@@ -322,11 +323,11 @@ class ArtifactWriter:
 
 
 async def _changed(request: Request, before: StoredArtifact | None, at: datetime) -> Changed | StoredArtifact:
-    """Return what the change makes of an artifact, or the artifact where it changes nothing."""
+    """Return the result of a change, or the artifact if nothing changes."""
     ids = request.context_id, request.address.artifact_id
     operation = OperationContext(*ids, at, request.operation_id, request.follows)
     change = partial(change_artifact, before, request.change, operation)
-    if _holds_rows(request.change):  # they are checked by schemas that a model wrote
+    if _holds_rows(request.change):  # rows are checked by schemas that a model wrote
         changed = await in_schema_thread(change)
     else:  # values are parsed
         changed = await in_hashing_thread(change) if _size(request.change) > _LARGE else change()
