@@ -1,17 +1,17 @@
-"""The fold: how the entries of a task's log change its view. Pure.
+"""The fold: the changes of a task's view by the entries of its log. Pure.
 
-The store has refused what is old (`stores/log/append.lua`), so every entry counts, and none is dropped
-here:
+The store refuses old events (`stores/log/append.lua`), so every entry counts, and none is dropped here:
 
-- An entry comes from a run. A status or a chunk makes its run the one that the view follows.
-- A status replaces the one before, whose message (unless its step is above 0: such a note is no part of the
-  conversation) goes to the history, then what the task has received; a message id stands there once.
+- An entry comes from a run. After a status or a chunk, the view follows its run.
+- A status replaces the one before. The replaced status's message goes to the history, unless its step is
+  above 0 (such a note is not part of the conversation), then the messages that the task has received. The
+  history has each message id once.
 - A terminal status other than completed marks every artifact that is not complete as failed.
-- A chunk of index 0 begins an artifact in place of the one that stands there, or extends it, as its mode
-  says; any other one is appended. An empty text adds nothing, except that an artifact of nothing else is one.
-  A last chunk with `content` replaces all parts.
-- `task-created` brings identity and first messages. They stand before whatever was published earlier.
-- Every other kind changes nothing.
+- A chunk of index 0 begins an artifact in place of one of the same id, or extends it, depending on its mode;
+  other chunks are appended. An empty text adds nothing, except as the only part of an artifact. A last chunk
+  with `content` replaces all parts.
+- `task-created` adds identity and first messages, before all messages that were published earlier.
+- All other kinds change nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ _AT_WORK = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
 
 
 class TaskIdentity(Wire):
-    """The static part of a view: what never changes once the task exists."""
+    """The static part of a view, which does not change after the creation of the task."""
 
     task_id: str
     context_id: str
@@ -53,7 +53,7 @@ class TaskIdentity(Wire):
 @with_config(HIDE_VALUES)
 @dataclass(frozen=True)
 class FoldedArtifact:
-    """An artifact as far as it is published, and the draft that its last chunk belongs to."""
+    """The published part of an artifact, and the draft of its last chunk."""
 
     name: str
     description: str
@@ -74,7 +74,7 @@ class FoldedView:
     run_id: str | None = None
     """The run that the view follows."""
     runs: tuple[str, ...] = ()
-    """Every run that it has followed."""
+    """All runs that the view has followed."""
     status: StatusChanged | None = None
     status_run: str = ""
     """The run that published the status."""
@@ -84,7 +84,7 @@ class FoldedView:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """An event, the run that published it, and of `task-created` the task as it began."""
+    """An event, the run that published it, and for `task-created` the first view of the task."""
 
     run_id: str
     event: TaskEvent
@@ -132,9 +132,9 @@ def artifact_of(artifact_id: str, artifact: FoldedArtifact) -> Artifact:
 
 
 def is_newer(view: FoldedView, run_id: str, status: StatusChanged) -> bool:
-    """Whether a status that was found out of a run is newer than that of the view.
+    """Return True if a status read from a run is newer than the status of the view.
 
-    Of a run that the view has never followed the times decide: it may have been found out long ago.
+    For a run that the view has never followed, the times decide: the status may have been read long ago.
     """
     last = view.status
     if last is None:
@@ -147,10 +147,10 @@ def is_newer(view: FoldedView, run_id: str, status: StatusChanged) -> bool:
 
 
 def restored(view: FoldedView, answer: TaskView) -> tuple[FoldedView, Sequence[TaskEvent]]:
-    """Return a view with what its workflow has answered, except where that is older, and what it publishes.
+    """Return a view with the newer parts of its workflow's answer, and the events that publish them.
 
-    Artifacts that a worker is writing are left to it: they are replaced by the answer of a task that rests.
-    The status is the last event: followers get nothing after an end.
+    Artifacts that a worker is writing are replaced only by the answer of a task that is not at work. The
+    status is the last event, because subscribers get no events after an end.
     """
     status = status_of(answer)
     applies = is_newer(view, answer.run_id, status)
@@ -199,7 +199,7 @@ def _is_current(view: FoldedView, run_id: str, status: StatusChanged) -> bool:
 def _is_missing(
     artifact: Artifact, run_id: str, folded: FoldedArtifact, *, replaces_drafts: bool, rests_again: bool
 ) -> bool:
-    """Whether a view lacks this artifact, although it has one of this id."""
+    """Return True if a view lacks this artifact, although it has one of this id."""
     if artifact.position is not None:  # the answer, from the transcript
         is_later = folded.run_id == run_id and folded.position >= artifact.position
         return not (folded.complete and is_later)
@@ -301,15 +301,15 @@ def chunks_of(artifact: Artifact) -> list[ArtifactChunk]:
 
 
 def microseconds(at: datetime) -> int:
-    """Return microseconds since the epoch: the place of a task in a list."""
+    """Return microseconds since the epoch, by which lists sort tasks."""
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def fails_drafts(state: TaskState) -> bool:
-    """Whether a draft that is not complete when the task comes to this state has failed."""
+    """Return True if this state makes incomplete drafts fail."""
     return state.is_terminal and state is not TaskState.COMPLETED
 
 
 def is_at_work(state: TaskState) -> bool:
-    """Whether a task in this state neither waits for people nor has ended."""
+    """Return True if a task in this state neither waits for people nor has ended."""
     return state in _AT_WORK
