@@ -1,4 +1,4 @@
-"""Times to live and size limits of what Redis keeps."""
+"""Times to live and size limits of the data in Redis."""
 
 from datetime import timedelta
 
@@ -7,50 +7,50 @@ from pydantic import Field
 from everloop.runtime.environment import Settings
 
 TASK_TTL = timedelta(days=7)
-"""How long what can be rebuilt from Temporal is kept after its last change."""
+"""Time to live, after the last change, of data that can be rebuilt from Temporal."""
 
 GRACE = timedelta(days=1)
-"""The same of what nobody needs once a task has ended but who comes late: its transcript."""
+"""Time to live of data that only late readers need after the end of a task, such as its transcript."""
 
 EVENTS_GRACE = timedelta(hours=1)
-"""The same of its events: who lost a connection goes on with them, and gets the whole task later. Where
-somebody is to be notified, they stay for `GRACE`."""
+"""Time to live of its events, with which subscribers continue after a lost connection. Later they get the
+complete task. The events of a task with push configs live for `GRACE`."""
 
 CONVERSATION_TTL = TASK_TTL
-"""How long a conversation is kept after its last message."""
+"""Time to live of a conversation after its last message."""
 
 ARTIFACT_TTL = timedelta(days=30)
-"""The same of an artifact, after its last change."""
+"""Time to live of an artifact after its last change."""
 
 RECORD_TTL = TASK_TTL
-"""The same of the record of a tool call: nobody resets a task of which nothing can be seen any more."""
+"""Time to live of the record of a tool call: as long as its task can be viewed, and so be reset."""
 
 MAX_TASK_BYTES = 50_000_000
-"""Of the view of one task, as it is stored: its messages, and what it shows of its artifacts."""
+"""Maximum stored size of the view of a task, with its messages and the rendered content of its artifacts."""
 
 MAX_TTL_DAYS = 36_500
 SMALLEST_TASK_BYTES = 1_000_000
 
 
 class RetentionSettings(Settings):
-    """Times to live, and the size of a task. Nothing of an open task expires."""
+    """Times to live, and the size of a task. Data of open tasks does not expire."""
 
     task_ttl_days: int = Field(default=TASK_TTL.days, ge=1, le=MAX_TTL_DAYS)
-    """Days that the view of a task is kept after its end, and that a message which comes again finds it. The
-    same for all processes."""
+    """Days that the view of a task is stored after its end. Until then, a repeated message finds the task.
+    The same for all processes."""
     conversation_ttl_days: int = Field(default=CONVERSATION_TTL.days, ge=1, le=MAX_TTL_DAYS)
-    """Days that a conversation is kept after its last message."""
+    """Days that a conversation is stored after its last message."""
     transcript_ttl_days: int = Field(default=GRACE.days, ge=1, le=MAX_TTL_DAYS)
-    """Days that the cached transcript of a task, and what its calls came to, is kept after its end. A lost
-    transcript is filled again from history."""
+    """Days that the cached transcript of a task, and the outcomes of its calls, are stored after its end. A
+    lost transcript is filled again from history."""
     max_task_bytes: int = Field(default=MAX_TASK_BYTES, ge=SMALLEST_TASK_BYTES)
-    """How large a task may get as Redis keeps it: its messages, and what it shows of its artifacts. The same
-    for all processes. See docs/protocol/a2a.md#large-tasks."""
+    """Maximum size of a task in Redis, in bytes: its messages, and the rendered content of its artifacts. The
+    same for all processes. See docs/protocol/a2a.md#large-tasks."""
     tool_record_ttl_days: int = Field(default=RECORD_TTL.days, ge=1, le=MAX_TTL_DAYS)
-    """Days that Everloop knows that a tool was called, from the end of the task. A call without its record
-    runs again if its task is reset, so set at least the retention of the namespace. Workers warn of less."""
+    """Days that the record of a tool call is stored after the end of the task. A call without its record runs
+    again if its task is reset, so set at least the retention of the namespace. Workers warn of less."""
     artifact_ttl_days: int = Field(default=ARTIFACT_TTL.days, ge=1, le=MAX_TTL_DAYS)
-    """Days that an artifact is kept after its last change."""
+    """Days that an artifact is stored after its last change."""
 
     @property
     def task_ttl(self) -> timedelta:
@@ -73,7 +73,7 @@ class RetentionSettings(Settings):
         return timedelta(days=self.artifact_ttl_days)
 
     def risk_of_resets(self, kept: timedelta) -> str:
-        """Return what is wrong where Temporal can reset tasks for longer than records are kept, or ""."""
+        """Return a warning if Temporal can reset tasks for longer than records are stored, otherwise ""."""
         if kept <= self.tool_record_ttl:
             return ""
         days = -(-kept // timedelta(days=1))
@@ -85,4 +85,4 @@ class RetentionSettings(Settings):
 
 
 DEFAULT_RETENTION = RetentionSettings.model_construct()
-"""What holds where nobody says otherwise; the environment is not read for it."""
+"""The default settings, made without reading the environment."""

@@ -1,4 +1,4 @@
-"""Counts what each owner takes of what all share: requests in a time, open tasks, schedules."""
+"""Limits each owner's use of shared resources: requests per minute, open tasks, schedules."""
 
 import math
 from collections.abc import Sequence
@@ -18,30 +18,30 @@ from everloop.stores.keys import (
 from everloop.stores.scripts import scripts_text
 
 RESERVATION = timedelta(minutes=1)
-"""How long a task is counted that was announced, but of which nothing has been seen yet."""
+"""Time for which an announced task counts that does not exist yet."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """How many requests a minute, evenly spread; up to `burst` of them may come at once."""
+    """Requests per minute, evenly spread; up to `burst` of them may arrive at the same time."""
 
     per_minute: int
     burst: int
 
     @property
     def interval(self) -> float:
-        """Seconds that one request uses up."""
+        """Seconds of the rate that one request uses."""
         return 60 / self.per_minute
 
 
 class LimitSettings(Settings):
-    """What one owner may ask for, over all processes; not set: as much as there is."""
+    """Limits of one owner over all processes. Unset: no limit."""
 
     requests_per_minute: int | None = Field(default=None, ge=1, le=1_000_000)
     """Requests of one owner a minute, tasks of schedules included. The same for all processes. Unset: no
     limit."""
     request_burst: int | None = Field(default=None, ge=1, le=1_000_000)
-    """How many of them may come at once. Refused without a rate. Unset: a minute's."""
+    """Requests that may arrive at the same time. Refused without a rate. Unset: those of a minute."""
     max_open_tasks: int | None = Field(default=None, ge=1)
     """Tasks of one owner that have not ended, those of sub-agents not counted. The same for all processes.
     Unset: no limit."""
@@ -68,11 +68,12 @@ class LimitSettings(Settings):
 
 
 class Quotas:
-    """Counts over all processes; every method is one atomic step.
+    """Counts over all processes; each method is one atomic step.
 
-    Goes by the clock of Redis, so that gateways need not agree on the time.
+    Times are by the clock of Redis, so the clocks of gateways may differ.
 
-    The lists of an owner tell which tasks exist. `reservation` is how long one is counted that does not yet.
+    The lists of an owner show the existing tasks. `reservation` is the time for which a task counts that does
+    not exist yet.
     """
 
     def __init__(self, redis: Redis, *, reservation: timedelta = RESERVATION) -> None:
@@ -82,7 +83,7 @@ class Quotas:
         self._reserve = redis.register_script(scripts_text("clock.lua", "limits/reserve.lua"))
 
     async def take_request(self, owner: str, rate: Rate) -> float:
-        """Count a request and return 0; or count nothing, and return in how many seconds there is room."""
+        """Count a request and return 0; over the limit, count nothing and return the seconds to wait."""
         interval = round(rate.interval * 1_000_000)
         wait = await self._take_request(
             keys=[request_rate_key(owner)], args=[interval, interval * rate.burst]
@@ -90,28 +91,27 @@ class Quotas:
         return int(wait) / 1_000_000
 
     async def reserve_task(self, owner: str, task_id: str, limit: int) -> bool:
-        """Count a task that is about to start, and return whether it may: not if `limit` others are open.
+        """Count a task that is about to start; return whether it may start: not if `limit` others are open.
 
-        A task that is counted already, or that is listed, may in any case. The reservation lasts for
-        `RESERVATION`. Once it is listed, a task counts by itself, until it ends; tasks of sub-agents
-        never do.
+        A task that is already counted or listed may start in any case. The reservation lasts for
+        `RESERVATION`. A listed task counts until its end; tasks of sub-agents do not count.
         """
         keys = [announced_tasks_key(owner), owner_tasks_key(owner)]
         return await self._reserve(keys=keys, args=[task_id, limit, self._reservation]) == 1
 
     async def release_task(self, owner: str, task_id: str) -> None:
-        """Count a task no longer that will not come to exist; one that exists counts on."""
+        """Remove the reservation of a task that will not be created. An existing task still counts."""
         await self._redis.zrem(announced_tasks_key(owner), task_id)
 
     async def reserve_schedule(self, owner: str, schedule: str, limit: int, listed: Sequence[str]) -> bool:
-        """Count a schedule that is about to be made, and return whether it may: not with `limit` others.
+        """Count a schedule that is about to be created; return whether it may be: not with `limit` others.
 
-        `listed` are those that Temporal lists, which it does some time after they were made: until then they
-        count by their reservation.
+        `listed` are the schedules that Temporal lists. It lists them some time after their creation; until
+        then they count by their reservation.
         """
         arguments = [schedule, limit, self._reservation, *listed]
         return await self._reserve(keys=[new_schedules_key(owner)], args=arguments) == 1
 
     async def release_schedule(self, owner: str, schedule: str) -> None:
-        """Count a schedule no longer that was removed."""
+        """Remove the reservation of a removed schedule."""
         await self._redis.zrem(new_schedules_key(owner), schedule)
