@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def lazy_names(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package whose public names stand in its `__init__.pyi`.
+    """Return `__getattr__` and `__dir__` of a package whose public names are listed in its `__init__.pyi`.
 
-    Type checkers read the same file: one line a name, `from module import name as name`.
+    Type checkers read the same file. It has a line for each name: `from module import name as name`.
     """
 
     @cache

@@ -154,7 +154,7 @@ class Transcripts:
     ) -> None:
         """Write messages from position `start` on, over existing ones.
 
-        From position 0 on, this is the whole transcript, sent again: all other entries are deleted.
+        From position 0 on, this is the complete transcript, sent again: all other entries are deleted.
 
         Raises:
             OvertakenError: A later attempt has claimed the call that `lease` names.
@@ -164,7 +164,7 @@ class Transcripts:
         words = [*lease_words(lease), self._seconds, int(start == 0), *entries]
         await run_scripts(self._redis, Step(task_id, "transcript/put.lua", keys, words, bool))
 
-    def adding(  # noqa: PLR0913, PLR0917 -- what to write where, and for whom
+    def adding(  # noqa: PLR0913, PLR0917 -- the message, its place and its writer
         self,
         task_id: str,
         run_id: str,

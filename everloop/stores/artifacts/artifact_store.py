@@ -59,7 +59,7 @@ class Artifacts:
     maximum size of a blob (default 5 MiB).
     """
 
-    def __init__(  # noqa: PLR0913 -- what it is made of, each by its name
+    def __init__(  # noqa: PLR0913 -- its parts, each by name
         self,
         redis: Redis,
         blobs: Blobs,

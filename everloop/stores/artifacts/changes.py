@@ -77,18 +77,18 @@ class Replace:
 
 @dataclass(frozen=True)
 class Complete:
-    """Mark the content as complete: it takes no more. A complete artifact keeps its version."""
+    """Mark the content as complete: it cannot be extended. A complete artifact keeps its version."""
 
 
 @dataclass(frozen=True)
 class Fail:
-    """Mark the content as failed: it takes no more. An artifact that has failed keeps its version."""
+    """Mark the content as failed: it cannot be extended. A failed artifact keeps its version."""
 
 
 Change = Create | Append | AddParts | Replace | Complete | Fail
 
 
-# Names of operations that say by which attempt at a tool call they were done.
+# Names of operations, with the attempt at a tool call that made them.
 #
 # An attempt on a worker that was wrongly considered lost may write after the next attempt has ended. Such
 # writes are refused.

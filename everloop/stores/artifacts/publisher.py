@@ -87,7 +87,7 @@ class Draft:
     index: int = 0
 
 
-def make_chunks(  # noqa: PLR0913 -- what a chunk says
+def make_chunks(  # noqa: PLR0913 -- the fields of a chunk
     artifact_id: str,
     parts: Sequence[Part],
     mode: ChunkMode,

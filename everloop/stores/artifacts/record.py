@@ -161,7 +161,7 @@ def unseal_tail(sealed: bytes, tail_key: str, cipher: Cipher) -> bytes:
 
 
 class ArtifactAddress:
-    """The keys of one artifact. They are unique, whatever characters ids contain.
+    """The keys of one artifact. They are unique for any characters in ids.
 
     Raises:
         ArtifactIdError: The id is invalid.

@@ -37,7 +37,7 @@ INLINE_BYTES = 100_000
 """Default size in bytes up to which a part stays in Redis instead of blobs."""
 
 ReadTail = Callable[[ArtifactAddress, int], Awaitable[bytes | None]]
-"""Returns the tail of a part by its index; None if there is none."""
+"""Returns the tail of a part by its index; None if it has no tail."""
 
 
 @dataclass(frozen=True)

@@ -151,9 +151,9 @@ class Conversations:
     async def compact(self, context: str, summary: ConversationSummary, forgotten: int = 0) -> None:
         """Store a summary in place of those whose ranges it covers. The messages stay.
 
-        A summary is dropped if another one covers or overlaps its range, or if its messages were cleared
-        meanwhile or never existed. It is also dropped if the messages of a task were removed after it was
-        begun: `forgotten` is the result of `times_forgotten` before that.
+        A summary is dropped if another one covers its range or overlaps it partly, or if its messages were
+        cleared meanwhile or never existed. It is also dropped if the messages of a task were removed after it
+        was begun: `forgotten` is the result of `times_forgotten` before that.
         """
         messages, positions, summaries = keys = conversation_keys(context)
         packed, new = self._packed(context, summary), range(summary.start, summary.end)

@@ -154,8 +154,8 @@ class _ClusterStreams:
 
     XREAD cannot block on streams of several slots. So a connection reads each stream once, and the node
     notifies it of changes (CLIENT TRACKING, made for caches; it works without an action of the appending
-    script). That costs one round trip more than a blocking read, and with many streams a tenth of the
-    server's work. One caller at a time may wait.
+    script). That takes one round trip more than a blocking read, but with many streams only a tenth of its
+    time in the server. One caller at a time may wait.
 
     A primary may show entries that its successor lacks. So if a stream has moved to another node, the last
     entry that was read must exist there; otherwise the next one is marked, as by `append.lua`.

@@ -58,7 +58,7 @@ def first_position(snapshot: Snapshot) -> str:
     """Return the position from which the webhook of a new config is notified, given the state of its task.
 
     A webhook of a task that works gets all events from now on. A webhook of a task that has ended, or waits
-    for an answer, gets the whole task first (an empty position).
+    for an answer, gets the complete task first (an empty position).
     """
     state = snapshot.view.status.state
     return "" if state.is_terminal or state.is_interrupted else snapshot.position
@@ -90,7 +90,7 @@ class PushConfigs:
     async def put(self, config: PushConfig, *, position: str = "") -> None:
         """Set a config, replacing one of the same id.
 
-        `position` is the one that its webhook has acknowledged. If it is empty, the webhook gets the whole
+        `position` is the one that its webhook has acknowledged. If it is empty, the webhook gets the complete
         task first. It is ignored if the config had the same URL before.
 
         Raises:
@@ -152,7 +152,7 @@ class PushConfigs:
         return bool(await self._redis.hexists(push_configs_key(task_id), _TASK_FIELD))
 
     async def position(self, task_id: str, config_id: str) -> str:
-        """Return the position that the webhook has acknowledged, empty if there is none."""
+        """Return the position that the webhook has acknowledged, empty if it has acknowledged none."""
         key, field = push_configs_key(task_id), _POSITION + config_id
         return cast("str | None", await self._redis.hget(key, field)) or ""
 

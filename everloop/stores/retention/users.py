@@ -81,7 +81,7 @@ async def require_sole_user(blobs: Blobs, client: Client, task_queue: str) -> No
 
 
 async def remove_folder(blobs: Blobs, folder: str) -> list[str]:
-    """Remove all blobs of a folder, whatever their age; return their keys.
+    """Remove all blobs of a folder, of any age; return their keys.
 
     Raises:
         BlobsUnavailableError: Some may be left.
@@ -96,7 +96,7 @@ async def remove_folder(blobs: Blobs, folder: str) -> list[str]:
 
 
 async def _pages(blobs: Blobs, folder: str) -> AsyncGenerator[tuple[str, ...]]:
-    """Yield the keys of all blobs of a folder, whatever their age, page by page."""
+    """Yield the keys of all blobs of a folder, of any age, page by page."""
     cursor: str | None = None
     while cursor != "":
         page = await blobs.list_old(folder, _ANY_AGE, cursor or "")
