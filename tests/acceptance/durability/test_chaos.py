@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.run import Settings, run_chaos
 from tests.support.servers.processes import ROOT, until
 
-SEED = int(os.environ.get("CHAOS_SEED") or 629844)
+SEED = int(os.environ.get("CHAOS_SEED") or 7)
 """The same for every change that is checked; set CHAOS_SEED for other faults."""
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS") or 40)

@@ -112,14 +112,6 @@ def test_a_clause_that_has_to_be_decoded_is_found(
     assert said == {*found}
 
 
-def test_rooms_that_are_rewritten_exist() -> None:
-    """A room that has moved would not be checked any more."""
-    rooms = (ROOT / "docs/development/site/rewritten.txt").read_text(encoding="utf-8").split()
-    names = [str(file.relative_to(ROOT)) for file in language.sources()]
-
-    assert [room for room in rooms if not any(name.startswith(room) for name in names)] == []
-
-
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
