@@ -165,8 +165,9 @@ class PushOperations:
         The config must have passed `check`.
 
         `acknowledged`: the stream position up to which the client has received the task; empty: the
-        complete task is sent first. It is kept unless the config had the same URL before. `is_legacy`:
-        set by a client of A2A 0.3, whose notifications are tasks of that version.
+        complete task is sent first. It is ignored if a config of the same id and URL is replaced: the
+        stored position stays. `is_legacy`: set by a client of A2A 0.3, whose notifications are tasks of
+        that version.
 
         Raises:
             TooManyPushConfigsError: the task has too many.
