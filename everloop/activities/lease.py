@@ -282,7 +282,7 @@ class CallLease:
                 await self.end(delay)
 
     async def check_task(self) -> None:
-        """Raise if this attempt was suspended for longer than its lease and its call is no longer needed.
+        """End an attempt whose lease has expired if Temporal no longer needs its call.
 
         Redis looks the same after the deletion of a task as after a loss of its data, so Temporal is asked.
         No answer counts as needed.

@@ -212,7 +212,7 @@ class ArtifactStreams:
             call.restart()
 
     async def reconcile(self, reply: AssistantMessage | None) -> None:
-        """Publish the chunks of the final reply that the log lacks. The reply is None if there is none.
+        """Publish missing chunks of the final reply. `reply` is None if the call ended without one.
 
         The content of its calls is published again in full, unless the log has it: a log that was lost, or
         has nothing yet of an artifact that another task began, accepts no continuation. All other drafts of

@@ -77,7 +77,7 @@ def summary_request(
 
 
 def earlier_text(transcript: Sequence[TranscriptMessage]) -> str:
-    """Return the text of the current summary, empty if there is none."""
+    """Return the text of the current summary, or an empty text."""
     summary = last_summary(transcript)
     return summary.text if summary else ""
 

@@ -81,7 +81,7 @@ class ModelPlugins:
         )
 
     async def stored_reply(self) -> AssistantMessage | None:
-        """Return the reply that an earlier attempt has stored, or None if there is no readable one."""
+        """Return the stored reply of an earlier attempt, or None without a readable one."""
         if not self._judges_replies:
             return None
         try:

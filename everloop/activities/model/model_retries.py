@@ -48,9 +48,11 @@ def retry_delay(pause: timedelta | None, failures: int, chance: float) -> timede
 
 
 RETRIES = 20
-"""Retries of a call after failures of the provider if there is no other model: 429, 5xx, no connection, a
-stream that was cut. Attempts lost to a dead worker or to an outage of Redis say nothing about the provider,
-and are not counted. `ModelSettings.retries` overrides it."""
+"""Maximum retries of a call without a fallback model, after failures of the provider.
+
+These are 429, 5xx, a refused connection and a cut stream. Attempts lost to a dead worker or to an outage of
+Redis say nothing about the provider, and are not counted. `ModelSettings.retries` overrides it.
+"""
 
 FALL_BACK_AFTER = 2
 """Failures after which another model is called, if there is one. `ModelSettings` overrides it."""

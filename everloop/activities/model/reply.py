@@ -194,7 +194,7 @@ class ThinkingSplitter:
         return deltas
 
     def _tag_length(self) -> int | None:
-        """Return the length of the tag at the beginning, 0 if there is none, None while that is uncertain."""
+        """Return the length of the leading tag: 0 without a tag, None until more text decides."""
         text = self._held
         end = text.find(">", 0, MAX_TAG_LENGTH)
         if "<" in text[1 : end if end >= 0 else MAX_TAG_LENGTH]:

@@ -108,7 +108,7 @@ async def test_a_large_body_in_small_pieces_is_read(impatient: str) -> None:
 class Noting(GatewayProtocol):
     """Records the bytes read in each turn of the loop; the first turn lasts until all has been sent."""
 
-    def __init__(self, sent: threading.Event, read: dict[int, int], **made: Any) -> None:  # noqa: ANN401
+    def __init__(self, sent: threading.Event, read: dict[int, int], **made: Any) -> None:  # noqa: ANN401 -- as of its base
         super().__init__(**made)
         self._sent, self._read, self._turn = sent, read, 0
 

@@ -71,6 +71,6 @@ def test_an_exception_survives_pickle_and_deepcopy(kind: type[Exception]) -> Non
     """With its message and all of its fields."""
     error = _made(kind)
 
-    for copied in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error), copy.copy(error)):  # noqa: S301
+    for copied in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error), copy.copy(error)):  # noqa: S301 -- our own
         assert type(copied) is kind
         assert (str(copied), copied.args, vars(copied)) == (str(error), error.args, vars(error))
